@@ -82,6 +82,12 @@ def _load() -> object:
     return catalog.gpus, catalog.instances, catalog.cpus, catalog.regions, catalog.providers, catalog.sources
 
 
+def _search() -> object:
+    from whichgpu.catalog.evidence_search.search import EvidenceFilter, search_evidence
+
+    return search_evidence(EvidenceFilter(words=("h100", "llama", "tp=4")), {})
+
+
 def results() -> Iterator[Result]:
     """Each benchmark in turn."""
     python, launcher = sys.executable, str(ROOT / "whichgpu")
@@ -93,6 +99,7 @@ def results() -> Iterator[Result]:
     yield Result("installed, without extras", size, size, 0.12, "MB")  # in GB, so that a thousandth is a MB
     yield Result("launcher, second call, adds", max(0.0, launched.median - bare.median), 0.0, 0.05)
     yield timed("load the whole catalog", 0.05, _load)
+    yield timed("search all measurements", 0.05, _search)
     yield timed("whichgpu gpus --json, cold process", 0.4, process(python, "-P", "-m", "whichgpu", "gpus", "--json"))
     yield timed("whichgpu fit llama-3.1-8b, cold process", 0.4, process(python, "-P", "-m", "whichgpu", "fit", "llama-3.1-8b"))
     yield timed("whichgpu catalog check", 1.0, process(python, "-P", "-m", "whichgpu", "catalog", "check"))

@@ -1,4 +1,4 @@
-"""What all tests share: one catalog, the folder of evidence where it lies beside the checkout, no user settings."""
+"""What all tests share: one catalog, the evidence folder if it is next to the checkout, no user settings."""
 
 from __future__ import annotations
 

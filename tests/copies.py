@@ -1,4 +1,4 @@
-"""Copies of the bundled tables, free to be spoilt."""
+"""Copies of the bundled tables that tests may modify."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def some_prices(row: dict[str, str]) -> bool:
     return row["instance"] == "p4d.24xlarge" or (row["provider"] == "shadeform" and "L40S" in row["instance"])
 
 
-def copy_tables(folder: Path, wanted: Wanted = some_prices) -> Path:
+def copy_tables(folder: Path, selects: Wanted = some_prices) -> Path:
     """All tables; of the prices, which outnumber everything else and take a second to check, only those wanted."""
     shutil.copytree(DATA_DIR, folder)
     path = folder / "prices.csv"
@@ -27,5 +27,5 @@ def copy_tables(folder: Path, wanted: Wanted = some_prices) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row for row in rows if wanted(row))
+        writer.writerows(row for row in rows if selects(row))
     return folder

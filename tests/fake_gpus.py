@@ -1,4 +1,4 @@
-"""`python -m tests.fake_gpus H200,T4_HOT watch …`: the command line on a machine whose driver plays recordings."""
+"""`python -m tests.fake_gpus H200,T4_HOT watch …`: the command line on a machine whose driver replays recordings."""
 
 from __future__ import annotations
 

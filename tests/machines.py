@@ -76,7 +76,7 @@ class JumpingClock:
 
 
 class Played:
-    """A probe whose readings are given by a function of their number; None stands for a driver that does not answer."""
+    """A probe whose readings come from a function of their number; None is a driver that does not respond."""
 
     def __init__(self, cards: Sequence[Card], reading: Callable[[int], Sequence[Sample] | None]) -> None:
         self._cards, self._reading = tuple(cards), reading

@@ -24,7 +24,7 @@ def market(offers: int, buckets: int, seed: int = 0, rate: float = 20.0, **more:
     chance = np.random.default_rng(seed)
     cost = chance.uniform(1.0, 5.0, offers)
     pools = tuple(Pool(f"p{j}", f"g{j}", 1, (PriceOption(f"p{j}", float(cost[j])),)) for j in range(offers))
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "pools": pools,
         "columns": tuple(pool.name for pool in pools),
         "pool_of": np.arange(offers),
@@ -33,10 +33,10 @@ def market(offers: int, buckets: int, seed: int = 0, rate: float = 20.0, **more:
         "demand": rate * chance.dirichlet(np.ones(buckets))[None, :],
         "hours": np.ones(1),
     }
-    return Problem(**(given | more))
+    return Problem(**(fields | more))
 
 
-def brute(problem: Problem, most: int) -> float:
+def brute(problem: Problem, limit: int) -> float:
     """The cheapest of all whole numbers of machines up to `most` of each, by trying them: one level, one way, no limits."""
     from itertools import product
 
@@ -44,7 +44,7 @@ def brute(problem: Problem, most: int) -> float:
 
     prices = np.array([pool.options[0].price for pool in problem.pools])
     best = np.inf
-    for counts in product(range(most + 1), repeat=len(prices)):
+    for counts in product(range(limit + 1), repeat=len(prices)):
         copies = np.array(counts, dtype=np.int64)
         cost = float(copies @ prices)
         if 0 < cost < best and max_growth(problem, copies, 0).factor >= 1 - 1e-9:

@@ -1,4 +1,4 @@
-"""As much of torch as tracing asks of it, played: tensors with shapes and histories, and nothing else."""
+"""A fake of the parts of torch that tracing uses: tensors with shapes and histories, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FP32, BF16, FP16, INT64, BOOL = Dtype("fp32"), Dtype("bf16"), Dtype("fp16"), Dty
 
 
 class Storage:
-    """Bytes somebody holds; dies when nobody does."""
+    """Bytes of a tensor; freed with the last reference."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -39,9 +39,9 @@ class Tensor:
     requires_grad = False
 
     def __init__(
-        self, *shape: int, dtype: Dtype = FP32, device: str = "cpu", made: str = "", storage: Storage | None = None
+        self, *shape: int, dtype: Dtype = FP32, device: str = "cpu", label: str = "", storage: Storage | None = None
     ) -> None:
-        self.shape, self.dtype, self.device, self.made = shape, dtype, SimpleNamespace(type=device), made
+        self.shape, self.dtype, self.device, self.label = shape, dtype, SimpleNamespace(type=device), label
         self.grad: Tensor | None = None
         self._storage = storage or Storage(self.itemsize * prod(shape))
 
@@ -49,7 +49,7 @@ class Tensor:
         return self.shape
 
     def stride(self) -> str:
-        return f"strides of {self.made or self.shape}"
+        return f"strides of {self.label or self.shape}"
 
     def dim(self) -> int:
         return len(self.shape)
@@ -61,10 +61,10 @@ class Tensor:
         return self._storage
 
     def to(self, what: Any = None, memory_format: str | None = None) -> Tensor:
-        made = " ".join(filter(None, (self.made, str(memory_format or what))))
+        label = " ".join(filter(None, (self.label, str(memory_format or what))))
         kind = what if isinstance(what, Dtype) else self.dtype
         device = what if isinstance(what, str) else self.device.type
-        return Tensor(*self.shape, dtype=kind, device=device, made=made)
+        return Tensor(*self.shape, dtype=kind, device=device, label=label)
 
     def float(self) -> Tensor:
         return self.to(FP32)
@@ -77,12 +77,12 @@ class Tensor:
 
     def __getitem__(self, place: Any) -> Tensor:
         width = place[-1].stop
-        return Tensor(*self.shape[:-1], width, dtype=self.dtype, made=f"cut to {width}")
+        return Tensor(*self.shape[:-1], width, dtype=self.dtype, label=f"cut to {width}")
 
 
 class Parameter(Tensor):
     def __init__(self, tensor: Tensor, requires_grad: bool = True) -> None:
-        super().__init__(*tensor.shape, dtype=tensor.dtype, device=tensor.device.type, made=tensor.made)
+        super().__init__(*tensor.shape, dtype=tensor.dtype, device=tensor.device.type, label=tensor.label)
         self.requires_grad = requires_grad
 
 
@@ -101,11 +101,11 @@ def loss_of(output: Tensor, labels: Tensor) -> str:
 
 
 def like(tensor: Tensor, dtype: Dtype | None = None, memory_format: str | None = None) -> Tensor:
-    return Tensor(*tensor.shape, dtype=dtype or tensor.dtype, made="like")
+    return Tensor(*tensor.shape, dtype=dtype or tensor.dtype, label="like")
 
 
 def zeros(*shape: Any, dtype: Dtype = FP32, device: str = "cpu") -> Tensor:
-    return Tensor(*(shape[0] if isinstance(shape[0], tuple) else shape), dtype=dtype, made="zeros")
+    return Tensor(*(shape[0] if isinstance(shape[0], tuple) else shape), dtype=dtype, label="zeros")
 
 
 TORCH = SimpleNamespace(
@@ -115,5 +115,5 @@ TORCH = SimpleNamespace(
     empty=lambda *shape: Tensor(*shape),
     zeros=zeros,
     zeros_like=like, empty_like=like, clone=lambda tensor: SimpleNamespace(detach=lambda: tensor),
-    empty_strided=lambda size, stride, dtype, device: Tensor(*size, dtype=dtype, device=device, made=stride),
+    empty_strided=lambda size, stride, dtype, device: Tensor(*size, dtype=dtype, device=device, label=stride),
 )  # fmt: skip

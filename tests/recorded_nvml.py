@@ -61,7 +61,7 @@ H200: Recording = {
     "nvmlDeviceGetNvLinkState": {(link,): 1 for link in range(18)},
 }
 
-# A passive card in a server without enough air, at work; its driver is older than the newer name of the clock reasons.
+# A passive GPU under load in a server with too little airflow; its driver is older than the newer name of the clock reasons.
 T4_HOT: Recording = {
     "nvmlDeviceGetName": "Tesla T4",
     "nvmlDeviceGetUUID": "GPU-t4",
@@ -87,7 +87,7 @@ T4_HOT: Recording = {
     "nvmlDeviceGetMaxPcieLinkWidth": 16,
 }
 
-# In MIG mode the GPU itself tells no load; its slices tell their names, memory and size.
+# In MIG mode the GPU itself reports no utilisation; its slices report names, memory and size.
 A100_MIG: Recording = {
     "nvmlDeviceGetName": "NVIDIA A100-SXM4-40GB",
     "nvmlDeviceGetUUID": "GPU-a100",
@@ -202,9 +202,9 @@ class Recorded:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> tuple[int]:
         self._alive()
-        found = self.gpus[index]
-        if isinstance(found, Error):
-            raise _problem(found)
+        gpu = self.gpus[index]
+        if isinstance(gpu, Error):
+            raise _problem(gpu)
         return (index,)
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> tuple[int]:
@@ -228,24 +228,24 @@ class Recorded:
         self.calls.append(function)
         self._alive()
         if function in ("nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"):
-            told = self.peers(arguments[0][0], arguments[1][0]).get(function) if self.peers else None
+            value = self.peers(arguments[0][0], arguments[1][0]).get(function) if self.peers else None
         elif arguments:
-            told = self._of(arguments[0]).get(function)
+            value = self._of(arguments[0]).get(function)
         else:
-            told = self.system.get(function)
-        if isinstance(told, Mapping) and all(isinstance(key, tuple) for key in told):
-            told = told.get(arguments[1:])
-        if told is None:
+            value = self.system.get(function)
+        if isinstance(value, Mapping) and all(isinstance(key, tuple) for key in value):
+            value = value.get(arguments[1:])
+        if value is None:
             raise _problem(Error(NOT_SUPPORTED))
-        if isinstance(told, Error):
-            raise _problem(told)
-        return _struct(told)
+        if isinstance(value, Error):
+            raise _problem(value)
+        return _struct(value)
 
     def _of(self, handle: Sequence[int]) -> Recording:
-        found = self.gpus[handle[0]] if handle[0] < len(self.gpus) else Error(LOST)
-        if isinstance(found, Error):
-            raise _problem(found)
-        slice: Recording = found["mig"][handle[1]] if len(handle) > 1 else found
+        gpu = self.gpus[handle[0]] if handle[0] < len(self.gpus) else Error(LOST)
+        if isinstance(gpu, Error):
+            raise _problem(gpu)
+        slice: Recording = gpu["mig"][handle[1]] if len(handle) > 1 else gpu
         return slice
 
     def _alive(self) -> None:
@@ -253,10 +253,10 @@ class Recorded:
             raise _problem(self.gone)
 
 
-def _struct(told: Any) -> Any:
-    if isinstance(told, Mapping):
-        return SimpleNamespace(**told)
-    return [_struct(one) for one in told] if isinstance(told, list) else told
+def _struct(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return SimpleNamespace(**value)
+    return [_struct(one) for one in value] if isinstance(value, list) else value
 
 
 def _problem(error: Error) -> Exception:

@@ -19,7 +19,7 @@ from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 CATALOG = Catalog()
-PLAIN = SchedulerLimits(
+DEFAULT_LIMITS = SchedulerLimits(
     max_batched_tokens=512, max_sequences=16, block_tokens=16, cache_tokens=1 << 20, chunked_prefill=True, mixed_steps=True,
     reserve_answers=False, prefix_caching=False, memory_share=0.9,
 )  # fmt: skip
@@ -37,18 +37,18 @@ class Linear:
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
         values = (np.asarray(one, dtype=float) for one in (tokens, context, batch, decode_context))
-        read, reach, beside, seen = np.broadcast_arrays(*values)
+        read, reach, beside, contexts = np.broadcast_arrays(*values)
         own = read * (self.token + self.context * (reach + read / 2))
-        return self.fixed + own + beside * (self.sequence + self.context * seen)
+        return self.fixed + own + beside * (self.sequence + self.context * contexts)
 
 
-def linear(limits: SchedulerLimits = PLAIN, replicas: int = 1, stages: int = 1, **seconds: float) -> Server:
+def linear(limits: SchedulerLimits = DEFAULT_LIMITS, replicas: int = 1, stages: int = 1, **seconds: float) -> Server:
     """Server whose step times are known."""
     tables = StepTables(Linear(**seconds), TableSizes(limits.max_sequences, limits.max_batched_tokens, 1 << 14))
     return Server(tables, limits, limits, replicas, stages)
 
 
-def asked(model: str, **fields: Any) -> tuple[Workload, Transformer]:
+def workload_and_shape(model: str, **fields: Any) -> tuple[Workload, Transformer]:
     """Workload to serve with its defaults filled in, and its model."""
     shape = find_model(model, CATALOG)
     assert isinstance(shape, Transformer)
@@ -57,11 +57,11 @@ def asked(model: str, **fields: Any) -> tuple[Workload, Transformer]:
 
 def real(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", longest: int = 0, **fields: Any) -> tuple[Server, EngineSteps]:
     """Server of a model, and the step model behind it."""
-    workload, shape = asked(model, **fields)
+    workload, shape = workload_and_shape(model, **fields)
     device = CATALOG.gpu_by_id[gpu]
     return server_of(workload, shape, device, longest=longest), EngineSteps(workload, shape, device)
 
 
 def small(cache_tokens: int, **changes: Any) -> SchedulerLimits:
-    """Limits with a KV cache of so many tokens."""
-    return replace(PLAIN, cache_tokens=cache_tokens, **changes)
+    """Limits with a KV cache of that many tokens."""
+    return replace(DEFAULT_LIMITS, cache_tokens=cache_tokens, **changes)

@@ -45,7 +45,8 @@ ONES = """
     memory.bandwidth_share memory.bandwidth_share.softmax_in_registers attention.dropout_slowdown attention.peak_share
     attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share attention.peak_share_ratio.synchronous
     attention.query_block_ratio.synchronous attention.fp8_speedup attention.mla_peak_share attention.mla_peak_share.synchronous
-    attention.mla_fp8_speedup mmq.slowdown mmq.slowdown.dot_products mmq.vector_products_per_clock mmq.nested_scales_slowdown
+    attention.mla_fp8_speedup mmq.slowdown mmq.slowdown.dot_products mmq.vector_products_per_clock
+    mmq.vector_products_per_clock.amd mmq.nested_scales_slowdown
 """.split()
 SHARP, NEVER = 1e4, 1e9  # exponent of a maximum without overlap; ratio that no operator reaches
 NEUTRAL = {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from whichgpu.api.facts.catalog import CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
     from whichgpu.api.facts.engines import EnginesAnswer
+    from whichgpu.api.facts.evidence import EvidenceAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
     from whichgpu.api.prices.buy import BuyAnswer
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         engines,
         estimate,
         estimate_requests,
+        evidence,
         fit,
         gpus,
         instances,
@@ -68,10 +70,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "surface.python.verbs": "buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines estimate "
-    "estimate_requests fit gpus instances measure models offers plan recommend regions verify",
+    "estimate_requests evidence fit gpus instances measure models offers plan recommend regions verify",
     "base.errors": "AmbiguousName DataError NoAnswer UnknownName UsageError WhichGpuError",
     "api.facts.catalog": "CpusAnswer GpusAnswer InstancesAnswer RegionsAnswer",
     "api.facts.engines": "EnginesAnswer",
+    "api.facts.evidence": "EvidenceAnswer",
     "api.facts.models": "ModelsAnswer",
     "api.measure.measure": "MeasureAnswer VerifyAnswer",
     "decide.plan.plan_answer": "PlanAnswer",
@@ -104,6 +107,7 @@ __all__ = [
     "DiffAnswer",
     "EnginesAnswer",
     "EstimateAnswer",
+    "EvidenceAnswer",
     "Figure",
     "FitAnswer",
     "GpusAnswer",
@@ -136,6 +140,7 @@ __all__ = [
     "engines",
     "estimate",
     "estimate_requests",
+    "evidence",
     "fit",
     "gpus",
     "instances",

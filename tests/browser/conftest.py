@@ -35,13 +35,13 @@ def chromium_browser() -> Iterator[Any]:
 def home(chromium_browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server with no data of the user's own; it comes after the browser, which may be missing."""
     own: Path = tmp_path_factory.mktemp("own")
-    kept = {name: os.environ.get(name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-    os.environ.update({name: str(own) for name in kept})
+    environment = {name: os.environ.get(name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    os.environ.update({name: str(own) for name in environment})
     try:
         with serving(2) as address:
             yield address
     finally:
-        for name, value in kept.items():
+        for name, value in environment.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
@@ -49,7 +49,7 @@ def home(chromium_browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
-    """Opens an address as a look; at the end no console may have an error in it."""
+    """Open an address with a device's settings; at the end no console may contain an error."""
     contexts: list[Any] = []
     problems: list[str] = []
 
@@ -65,7 +65,7 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             context = chromium_browser.new_context(**{**LOOKS[look], **settings})
             contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(90_000)  # a machine that is busy with other things is no fault of the page's
+        page.set_default_timeout(90_000)  # A busy machine must not fail the page.
         page.on("console", note)
         page.on("pageerror", lambda problem: problems.append(f"page error: {problem}"))
         page.on("requestfailed", lambda request: None if "fit.part" in request.url else problems.append(f"failed: {request.url}"))

@@ -1,4 +1,4 @@
-"""What several browser tests look for."""
+"""Checks shared by the browser tests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 Opener = Callable[..., Any]
 PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")
-# The rest takes no other road than these and is looked at before a release.
+# Other pages share this code and are checked by hand before a release.
 FIRST = ("recommend", "fit", "gpus")
 SOME_LONG = [pytest.param(name, marks=() if name in FIRST else pytest.mark.long) for name in PAGES]
-# Pages with few rows: the same parts as with many, and far fewer for axe-core to look at one by one.
+# Pages with few rows: the same parts as with many, and far fewer elements for axe-core to check.
 BRIEF = {
     "gpus": "/gpus?name=A100",
     "prices": "/prices?limit=8",
@@ -33,10 +33,10 @@ def _axe() -> str:
 def faults(page: Any) -> list[str]:
     """What axe-core finds wrong: missing labels, contrast below AA, broken structure."""
     page.evaluate(_axe() + "; undefined")
-    found = page.evaluate("rules => axe.run({ exclude: [['.plot svg']] }, rules)", RULES)  # a chart is one image to a reader
+    report = page.evaluate("rules => axe.run({ exclude: [['.plot svg']] }, rules)", RULES)  # a chart is one image to a reader
     return [
         f"{one['id']}: {node['target']} {node['failureSummary'][:300]}"
-        for one in found["violations"]
+        for one in report["violations"]
         for node in one["nodes"][:3]
     ]
 
@@ -50,8 +50,8 @@ def marks(page: Any, chart: str, kind: str) -> list[str]:
     """Labels of a chart's marks of a kind, as a screen reader would hear them."""
     script = """([chart, kind]) => [...document.querySelectorAll(`[data-chart="${chart}"] .${kind} > *`)]
         .map(mark => mark.getAttribute("aria-label")).filter(Boolean)"""
-    found: list[str] = page.evaluate(script, [chart, kind])
-    return found
+    labels: list[str] = page.evaluate(script, [chart, kind])
+    return labels
 
 
 def number_in(label: str, title: str) -> float:

@@ -66,17 +66,17 @@ def test_the_keyboard_leads_past_the_bar_and_through_the_form(opened: Opener) ->
 
 
 @pytest.mark.parametrize("name", ["recommend", "gpus"])
-def test_focus_is_seen_wherever_it_goes(opened: Opener, name: str) -> None:
+def test_focused_element_has_a_visible_outline(opened: Opener, name: str) -> None:
     page = opened(f"/{name}" if name != "gpus" else "/gpus?name=H100")
-    seen: list[Any] = []
+    focused: list[Any] = []
     for _ in range(60):
         page.keyboard.press("Tab")
         at = page.evaluate(OUTLINED)
         if at["tag"] == "BODY":
             break
-        seen.append(at)
-    assert len(seen) > 20
-    assert [at["name"] for at in seen if not at["seen"]] == []
+        focused.append(at)
+    assert len(focused) > 20
+    assert [at["name"] for at in focused if not at["seen"]] == []
 
 
 @pytest.mark.parametrize("name", SOME_LONG)
@@ -121,18 +121,18 @@ def test_paper_has_the_answer_and_no_controls(opened: Opener) -> None:
     assert page.locator("[data-chart=front] svg").is_visible()
 
 
-def test_one_file_holds_the_page_and_asks_for_nothing(opened: Opener, home: str, tmp_path: Path) -> None:
+def test_saved_page_is_one_file_without_requests(opened: Opener, home: str, tmp_path: Path) -> None:
     page = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM")
     reply = page.request.get(home + str(page.locator("a[download]").get_attribute("href")))
     assert reply.headers["content-disposition"].startswith("attachment")
     sentence = page.locator("#best").inner_text()
     path = tmp_path / "answer.html"
     path.write_text(reply.text(), encoding="utf-8")
-    asked: list[str] = []
+    requests: list[str] = []
     alone = page.context.new_page()
-    alone.on("request", lambda request: asked.append(request.url))
+    alone.on("request", lambda request: requests.append(request.url))
     alone.goto(path.as_uri())
-    assert asked == [path.as_uri()]
+    assert requests == [path.as_uri()]
     assert alone.locator("#best").inner_text() == sentence
     assert alone.locator("[data-chart=memory] svg").is_visible()
     assert alone.locator("button, form, script").count() == 0

@@ -11,7 +11,7 @@ from tests.browser.looking import PAGES, SOME_LONG, Opener, brief, faults, marks
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_answers_at_once_and_has_no_faults(opened: Opener, name: str) -> None:
+def test_page_has_an_answer_and_passes_accessibility_checks(opened: Opener, name: str) -> None:
     page = opened(brief(name))
     assert page.locator("h1").count() == 1
     assert page.locator("nav [aria-current=page]").get_attribute("href") == f"/{name}"
@@ -27,7 +27,7 @@ def test_dark_keeps_its_contrast(opened: Opener, name: str) -> None:
     assert faults(page) == []
 
 
-def test_the_theme_can_be_chosen_and_is_kept(opened: Opener) -> None:
+def test_chosen_theme_survives_a_reload(opened: Opener) -> None:
     page = opened("/sources")
     page.click("#theme")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -36,7 +36,7 @@ def test_the_theme_can_be_chosen_and_is_kept(opened: Opener) -> None:
     assert page.locator("#theme").get_attribute("aria-pressed") == "true"
 
 
-def test_a_question_is_asked_and_its_address_is_the_whole_state(opened: Opener, home: str) -> None:
+def test_address_of_an_answer_reproduces_the_question(opened: Opener, home: str) -> None:
     page = opened("/recommend")
     first = page.locator("#best").inner_text()
     page.check("#f-task-train")
@@ -65,11 +65,11 @@ def test_the_front_shows_the_candidates_of_the_json(opened: Opener, home: str) -
     page = opened("/recommend?task=train&model=resnet50&epochs=90&samples=1281167")
     answer = page.request.get(page.url.replace("/recommend?", "/recommend.json?")).json()
     every = {(one["gpu"], one["gpus"], one["instance"]): one for one in (*answer["candidates"], *answer["pareto"])}
-    shown = marks(page, "front", "mark-symbol.role-mark")
-    assert len(shown) == len(every)
-    costs = sorted(number_in(label, "USD") for label in shown)
+    labels = marks(page, "front", "mark-symbol.role-mark")
+    assert len(labels) == len(every)
+    costs = sorted(number_in(label, "USD") for label in labels)
     assert costs == pytest.approx(sorted(float(one["cost"]["amount"]) for one in every.values()), rel=0.01)
-    chosen = [label for label in shown if "the answer" in label]
+    chosen = [label for label in labels if "the answer" in label]
     assert len(chosen) == 1
     assert f"{answer['answer']['gpus']}× {answer['answer']['gpu_name']}" in chosen[0]
 
@@ -78,8 +78,8 @@ def test_the_bars_show_the_memory_of_the_json(opened: Opener) -> None:
     page = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM&batch=4")
     answer = page.request.get(page.url.replace("/fit?", "/fit.json?")).json()
     sizes = sorted(round(figure["value"] / 2**30, 3) for figure in answer["memory_parts"].values())
-    shown = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
-    assert shown == pytest.approx(sizes, abs=0.002)
+    values = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
+    assert values == pytest.approx(sizes, abs=0.002)
 
 
 def test_a_slider_redraws_the_bars(opened: Opener) -> None:
@@ -95,8 +95,8 @@ def test_a_slider_redraws_the_bars(opened: Opener) -> None:
     answer: Any = page.request.get(page.url.replace("/fit?", "/fit.json?")).json()
     drawn(page)
     sizes = sorted(round(figure["value"] / 2**30, 3) for figure in answer["memory_parts"].values())
-    shown = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
-    assert shown == pytest.approx(sizes, abs=0.002)
+    values = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
+    assert values == pytest.approx(sizes, abs=0.002)
 
 
 def test_gpus_are_put_in_order_and_compared(opened: Opener) -> None:
@@ -113,7 +113,7 @@ def test_gpus_are_put_in_order_and_compared(opened: Opener) -> None:
     assert len(page.locator("[data-chart=roofline] .mark-line > path").all()) == 2
 
 
-def test_what_cannot_be_answered_says_why(opened: Opener) -> None:
+def test_unanswerable_question_shows_the_reason(opened: Opener) -> None:
     page = opened("/recommend", expecting="status of 422")  # a refusal is a reply of its own, which the browser notes
     page.fill("#f-budget", "0.01usd/h")
     page.keyboard.press("Enter")

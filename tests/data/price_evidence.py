@@ -33,7 +33,7 @@ class Claim:
     payment: str | None
     day: str
     price: Decimal
-    slack: Decimal = Decimal(0)  # beside a fifth of a percent
+    slack: Decimal = Decimal(0)  # or a fifth of a percent
 
 
 def all_claims(prices: Path) -> Iterator[Claim]:
@@ -90,7 +90,7 @@ def skypilot(prices: Path) -> Iterator[Claim]:
 
 
 def fullstack(prices: Path) -> Iterator[Claim]:
-    """The Full Stack's table, to the cent; without regions, so held against each cloud's home."""
+    """The Full Stack's table, to the cent; without regions, so compared with each cloud's home region."""
     for row in _rows(prices / "fullstack_cloud_gpus_history_2022_2025.csv"):
         price = row["on_demand"].lstrip("$")
         if row["cloud"] in HOMES and price and row["name"] and not row["name"].startswith("n1-"):

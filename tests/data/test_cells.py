@@ -61,7 +61,7 @@ def findings(gpu: dict[str, Any], unit: dict[str, Any] | None) -> list[tuple[str
     return [(one.check, one.column) for one in findings]
 
 
-def test_a_peak_without_a_unit_for_it_or_beside_its_cores_is_found() -> None:
+def test_peak_without_its_unit_or_off_its_core_count_is_a_finding() -> None:
     assert findings({"fp16_tflops": Decimal(20)}, {"fp32": 128}) == [("no-unit", "fp16_tflops")]
     assert findings({"fp32_tflops": Decimal("1.28")}, {"fp32": 128}) == []
     assert findings({"fp32_tflops": Decimal("2.56")}, {"fp32": 128}) == [("sparse-peak", "fp32_tflops")]
@@ -75,8 +75,8 @@ def test_a_peak_without_a_unit_for_it_or_beside_its_cores_is_found() -> None:
 
 def test_an_engine_runs_surely_once_ran_or_never_did() -> None:
     engine: Any = SimpleNamespace(min_capability="7.5", min_capability_ever="7.0", max_capability="9.0")
-    told = {capability: _cuda_support(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
-    assert told == {"6.1": "no", "7.0": "earlier", "7.5": "yes", "9.0": "yes", "10.0": "unsure", None: "unsure"}
+    support = {capability: _cuda_support(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
+    assert support == {"6.1": "no", "7.0": "earlier", "7.5": "yes", "9.0": "yes", "10.0": "unsure", None: "unsure"}
     assert _cuda_support(SimpleNamespace(min_capability=None, min_capability_ever=None, max_capability=None), "3.7") == "yes"  # type: ignore[arg-type]
     assert engine_support(engine, SimpleNamespace(software=None)) == "unsure"  # type: ignore[arg-type]
 
@@ -102,14 +102,14 @@ def test_a_request_of_the_mix_names_task_and_model_and_no_gpu(text: str) -> None
     assert parse_request('{"task": "train", "model": "m"}') == {"task": "train", "model": "m"}
 
 
-def test_a_machine_whose_gpu_is_in_no_table_is_told_with_both(catalog: Catalog) -> None:
+def test_unknown_gpu_of_an_instance_is_reported_with_both_names(catalog: Catalog) -> None:
     machine = replace(catalog.instances[0], gpu="unheard-of")
     with pytest.raises(DataError, match="unheard-of") as error:
         catalog.gpu_in(machine)
     assert machine.instance in str(error.value)
 
 
-def test_without_a_home_everything_is_built_and_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_folder_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "user_folder", lambda variable, usual: None)
     built: list[int] = []
 

@@ -28,7 +28,7 @@ MLX = engine_record("mlx")
         ("mi300x", "no"),
     ],
 )
-def test_where_it_runs(gpu: str, expected: str, catalog: Catalog) -> None:
+def test_gpus_supported_by_mlx(gpu: str, expected: str, catalog: Catalog) -> None:
     """Apple silicon, and NVIDIA from compute capability 7.5 on (7.0 at first)."""
     engine = next(engine for engine in catalog.engines if engine.id == "mlx")
     assert engine_support(engine, catalog.gpu_by_id[gpu]) == expected

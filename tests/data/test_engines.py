@@ -49,7 +49,7 @@ def test_every_row_is_complete(engines: dict[str, Engine], catalog: Catalog) -> 
         assert all(id in catalog.sources for id in engine.sources)
 
 
-# yes: documented of the present release; earlier: of an older one; unsure: nobody says; no: cannot
+# yes: documented of the present release; earlier: of an older one; unsure: undocumented; no: impossible
 RUNS = {
     ("vllm", "h200-sxm"): "yes",
     ("vllm", "t4"): "yes",
@@ -87,7 +87,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize(("pair", "expected"), RUNS.items(), ids=lambda value: "-on-".join(value) if len(value) == 2 else value)
-def test_where_engines_run(pair: tuple[str, str], expected: str, engines: dict[str, Engine], catalog: Catalog) -> None:
+def test_gpus_supported_by_engines(pair: tuple[str, str], expected: str, engines: dict[str, Engine], catalog: Catalog) -> None:
     engine, gpu = engines[pair[0]], catalog.gpu_by_id[pair[1]]
     assert engine_support(engine, gpu) == expected
     assert may_run_on(engine, gpu) is (expected != "no")
@@ -99,7 +99,7 @@ def test_every_gpu_has_an_engine_that_may_run_on_it(gpu: str, engines: dict[str,
     assert any(may_run_on(engine, catalog.gpu_by_id[gpu]) for engine in engines.values())
 
 
-def test_what_engines_do(engines: dict[str, Engine]) -> None:
+def test_features_of_engines(engines: dict[str, Engine]) -> None:
     assert not supports_task(engines["vllm"], "train")
     assert not supports_task(engines["tensorrt"], "finetune")
     assert supports_task(engines["pytorch"], "finetune")
@@ -164,10 +164,10 @@ def test_the_cost_of_int8_bert_is_known_with_its_source(catalog: Catalog) -> Non
     assert "6.43%" in text
     assert "0.67%" in text
     assert "90.874 to 90.067" in text
-    assert 90.067 >= 0.99 * 90.874  # what MLPerf asks for
+    assert 90.067 >= 0.99 * 90.874  # MLPerf's requirement
 
 
-def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(catalog: Catalog) -> None:
+def test_accuracy_by_any_model_alias_and_none_if_unpublished(catalog: Catalog) -> None:
     accuracies, models = catalog.accuracy, catalog.models
     by_id, by_alias = (accuracy_note(accuracies, models, name, "int4") for name in ("llama-3.1-8b", "Llama 3.1 8B"))
     assert by_id is not None
@@ -187,7 +187,7 @@ def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(cat
         ("reference_mix", "sdxl-step", "request", "{}", "bad-request"),
     ],
 )
-def test_a_planted_fault_is_found(table: str, key: str, column: str, value: str, check: str, tmp_path: Path) -> None:
+def test_injected_error_is_found(table: str, key: str, column: str, value: str, check: str, tmp_path: Path) -> None:
     folder = copy_tables(tmp_path / "data")
     path = folder / f"{table}.csv"
     with path.open(newline="", encoding="utf-8") as file:
@@ -216,7 +216,7 @@ def test_a_planted_fault_is_found(table: str, key: str, column: str, value: str,
         ("flavour", "sweet", "", "bad-record"),
     ],
 )
-def test_a_fault_planted_in_a_record_is_found(field: str, value: str, source: str, check: str, tmp_path: Path) -> None:
+def test_error_injected_into_a_record_is_found(field: str, value: str, source: str, check: str, tmp_path: Path) -> None:
     folder = copy_tables(tmp_path / "data")
     path = folder / "engines" / "vllm.csv"
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith(f"{field},")]
@@ -233,7 +233,7 @@ def test_values_that_decide_memory_or_limits_have_a_unit() -> None:
                 assert line.unit in UNITS, (engine, line.field)
 
 
-def test_the_reference_mix_can_be_asked_of_any_gpu(catalog: Catalog) -> None:
+def test_reference_mix_is_valid_for_every_gpu(catalog: Catalog) -> None:
     for item in catalog.reference_mix:
         shape = find_model(item.request["model"], catalog)
         for precision in item.precisions:

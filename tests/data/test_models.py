@@ -105,7 +105,7 @@ traced dlrm""".split()
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, Model]:
+def models_by_name() -> dict[str, Model]:
     """Models by every name they answer to."""
     return {model_key(name): model for model in Catalog().models for name in model.names}
 
@@ -138,14 +138,14 @@ def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> N
 
 
 @pytest.mark.parametrize(("name", "parameters"), [*COUNTED.items(), *PUBLISHED.items()])
-def test_parameters_are_those_of_the_real_model(known: dict[str, Model], name: str, parameters: int) -> None:
-    model = known[model_key(name)]
+def test_parameters_are_those_of_the_real_model(models_by_name: dict[str, Model], name: str, parameters: int) -> None:
+    model = models_by_name[model_key(name)]
     assert (model.id, model.parameters) == (name, parameters)
 
 
 @pytest.mark.parametrize(("typed", "id"), TYPED.items())
-def test_spellings_people_use_find_the_model(known: dict[str, Model], typed: str, id: str) -> None:
-    assert known[model_key(typed)].id == id
+def test_spellings_people_use_find_the_model(models_by_name: dict[str, Model], typed: str, id: str) -> None:
+    assert models_by_name[model_key(typed)].id == id
 
 
 def test_our_own_count_of_every_config_is_the_stated_one(catalog: Catalog) -> None:
@@ -170,7 +170,7 @@ def test_traced_models_have_the_parameters_and_the_image_of_their_table(catalog:
     }
 
 
-def test_configs_come_back_from_the_cache_as_they_went_in(catalog: Catalog) -> None:
+def test_configs_survive_a_cache_round_trip(catalog: Catalog) -> None:
     models = Catalog(catalog.folder).models
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(models), type=tuple[Model, ...]) == models
     assert models == Catalog(catalog.folder).models
@@ -199,7 +199,7 @@ PLANTED: list[tuple[str, str, Callable[[Cells], object], str]] = [
 
 
 @pytest.mark.parametrize(("id", "change", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
-def test_a_planted_fault_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
+def test_injected_error_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
     spoil(copy, id, change)
     findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(copy, TODAY).findings}
     assert ("models", id, check) in findings

@@ -1,4 +1,4 @@
-"""Every fault a price list can have, planted in a copy of ours, is found."""
+"""Every error a price list can have is found after it is injected into a copy of ours."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TODAY = date.today()
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Whole families: a total and a share are told apart by what the same GPU costs in other machines and places."""
+    """Whole families: totals and shares are distinguished by the same GPU's price in other instances and regions."""
 
     families = ("p3.", "p4d.", "g4dn.", "g5.", "g7e.", "a2-highgpu", "Standard_ND96asr", "BM.GPU4", "gpu_1x_a100", "gpu_8x_a100")
 
-    def wanted(row: dict[str, str]) -> bool:
+    def is_copied(row: dict[str, str]) -> bool:
         return row["instance"].startswith(families) and (row["term"] == "on-demand" or row["instance"] == "g4dn.xlarge")
 
-    return copy_tables(tmp_path / "data", wanted)
+    return copy_tables(tmp_path / "data", is_copied)
 
 
-def test_the_copy_is_sound_until_it_is_spoilt(copy: Path) -> None:
+def test_unmodified_copy_has_no_findings(copy: Path) -> None:
     assert {finding.check for finding in check_catalog(copy, TODAY).findings} <= {"stale-explanation"}
 
 
@@ -87,7 +87,7 @@ PLANTED: list[tuple[str, Callable[[Rows], None], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
-def test_a_planted_fault_is_found(copy: Path, spoil: Callable[[Rows], None], check: str) -> None:
+def test_injected_error_is_found(copy: Path, spoil: Callable[[Rows], None], check: str) -> None:
     edit(copy, "prices", spoil)
     assert check in {finding.check for finding in check_catalog(copy, TODAY).findings}
 
@@ -101,6 +101,6 @@ def test_a_planted_fault_is_found(copy: Path, spoil: Callable[[Rows], None], che
         ("latencies", {"milliseconds": "0"}, "implausible"),
     ],
 )
-def test_a_planted_fault_in_the_rules_is_found(copy: Path, table: str, cells: dict[str, str], check: str) -> None:
+def test_error_injected_into_the_rules_is_found(copy: Path, table: str, cells: dict[str, str], check: str) -> None:
     edit(copy, table, lambda rows: rows[0].update(cells))
     assert check in {finding.check for finding in check_catalog(copy, TODAY).findings}

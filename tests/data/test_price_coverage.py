@@ -47,17 +47,17 @@ UNPRICED = {
 @pytest.fixture(scope="module")
 def priced(catalog: Catalog) -> dict[tuple[str, str], set[str]]:
     """Regions in which each machine has a price."""
-    found: dict[tuple[str, str], set[str]] = {}
+    regions: dict[tuple[str, str], set[str]] = {}
     for row in catalog.prices():
-        found.setdefault((row.provider, row.instance), set()).update(row.regions)
-    return found
+        regions.setdefault((row.provider, row.instance), set()).update(row.regions)
+    return regions
 
 
 @pytest.mark.parametrize("provider", PLACES)
-def test_the_places_people_ask_for_first(priced: dict[tuple[str, str], set[str]], provider: str) -> None:
-    for region, least in PLACES[provider].items():
+def test_common_regions_have_prices(priced: dict[tuple[str, str], set[str]], provider: str) -> None:
+    for region, minimum in PLACES[provider].items():
         kinds = sum(region in regions for (who, _), regions in priced.items() if who == provider)
-        assert kinds >= least, (region, kinds)
+        assert kinds >= minimum, (region, kinds)
 
 
 @pytest.mark.parametrize("provider", PLACES)
@@ -120,14 +120,14 @@ MODEL = re.compile(
 
 def test_no_machine_is_named_after_another_gpu_than_it_has(catalog: Catalog) -> None:
     """A broker's names say what is inside: the chip, its memory and its form."""
-    named = 0
+    compared = 0
     for row in catalog.prices():
         name, gpu = row.instance.replace("_", "-"), row.gpu.replace("-", "")
         models = [model.lower() for model in MODEL.findall(name)]
-        named += bool(models)
+        compared += bool(models)
         assert not models or any(model in gpu for model in models), (row.provider, row.instance, row.gpu)
         assert not (re.search(r"\b80G", name) and "40gb" in gpu), (row.provider, row.instance, row.gpu)
         assert not (re.search(r"\b40G", name) and "80gb" in gpu), (row.provider, row.instance, row.gpu)
         assert not (re.search(r"sxm", name, re.I) and "pcie" in gpu), (row.provider, row.instance, row.gpu)
         assert not (re.search(r"pcie", name, re.I) and "sxm" in gpu), (row.provider, row.instance, row.gpu)
-    assert named > 1000
+    assert compared > 1000

@@ -16,14 +16,14 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import price_on_day
 
 LISTED = Path(__file__).parent / "price_disagreements.csv"
-TOLERANCE = Decimal("0.002")  # the same price told to other digits
+TOLERANCE = Decimal("0.002")  # the same price rounded differently
 
 Row = dict[str, str]
 Compared = list[tuple[Claim, Decimal | None]]
 
 
 class Ours:
-    """Our own prices by offer and day; a price of no stated region stands for all of them."""
+    """Our own prices by offer and day; a price without a region counts for all regions."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._runs: dict[tuple[str, str, str, str, str | None], list[Observation]] = defaultdict(list)
@@ -38,7 +38,7 @@ class Ours:
         """Our price of that offer on that day; None where we hold there was none."""
         return self._price(claim, claim.region)
 
-    def known(self, claim: Claim) -> bool:
+    def has_price(self, claim: Claim) -> bool:
         """Whether we have any price of that offer, at any time."""
         return (claim.provider, self._name(claim), claim.region, claim.term, claim.payment) in self._runs
 
@@ -55,7 +55,7 @@ class Ours:
 def compared(evidence: Path, catalog: Catalog) -> Compared:
     """Every claim about an offer that we have too, with our price on that day."""
     ours = Ours(catalog)
-    return [(claim, ours.price(claim)) for claim in all_claims(evidence / "prices") if ours.known(claim)]
+    return [(claim, ours.price(claim)) for claim in all_claims(evidence / "prices") if ours.has_price(claim)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def agrees(claim: Claim, ours: Decimal | None) -> bool:
 
 
 def explains(row: Row, claim: Claim) -> bool:
-    """Whether a listed disagreement is about this claim; `*` stands for any, and for the rest of a name."""
+    """Whether a listed disagreement is about this claim; `*` matches anything, also the rest of a name."""
     return (
         row["source"] == claim.source
         and _like(row["machine"], f"{claim.provider}/{claim.instance}")
@@ -101,7 +101,7 @@ def test_each_is_listed_with_a_reason_and_none_is_ours_to_correct(listed: list[R
 
 def test_enough_was_compared(compared: Compared) -> None:
     by_source = Counter(claim.source for claim, _ in compared)
-    least = {"vantage": 700, "karpenter": 150, "tsaol": 1500, "skypilot": 15000, "fullstack": 50}
-    assert {source: n for source, n in by_source.items() if n < least[source]} == {}
+    minimum = {"vantage": 700, "karpenter": 150, "tsaol": 1500, "skypilot": 15000, "fullstack": 50}
+    assert {source: n for source, n in by_source.items() if n < minimum[source]} == {}
     assert len({claim.provider for claim, _ in compared}) >= 20
     assert sum(agrees(claim, ours) for claim, ours in compared) / len(compared) > 0.95

@@ -19,7 +19,7 @@ from tests.surface.cli import ROOT, call
 INPUTS = Path(__file__).parent / "inputs"
 ALL = [block for page in pages() for block in blocks(page)]
 SHELL = [block for block in ALL if block.language == "sh"]
-SHOWN = sorted({block.path for block in ALL if block.shows})
+PAGES_WITH_OUTPUT = sorted({block.path for block in ALL if block.shows})
 LANGUAGES = {"sh", "python", "toml", "json", "csv", "text", "pycon"}
 
 
@@ -48,7 +48,7 @@ def test_blocks_are_of_languages_that_are_checked() -> None:
     assert {place(block): block.language for block in ALL if block.language not in LANGUAGES} == {}
 
 
-def test_blocks_that_are_not_run_say_why() -> None:
+def test_blocks_not_run_have_a_reason() -> None:
     unexplained = [place(block) for block in ALL if not block.is_run and len(block.remark) < len("not run: why it is so")]
     assert unexplained == []
 
@@ -68,7 +68,7 @@ def test_long_commands_run(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_other_programs_named_in_shell_blocks_exist() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    known = {"git", "cd", "curl", "pip", "sudo", "eval"}
+    programs = {"git", "cd", "curl", "pip", "sudo", "eval"}
     for block in SHELL:
         for words in block.commands():
             if not words or words[0] in TOOL:
@@ -78,7 +78,7 @@ def test_other_programs_named_in_shell_blocks_exist() -> None:
             elif words[:2] in (["python", "-m"], ["python3", "-m"]):
                 assert find_spec(words[2]), f"{place(block)}: {words}"
             else:
-                assert words[0] in known or (ROOT / words[-1]).exists() or not block.is_run, f"{place(block)}: {words}"
+                assert words[0] in programs or (ROOT / words[-1]).exists() or not block.is_run, f"{place(block)}: {words}"
 
 
 @pytest.mark.parametrize("block", [one for one in ALL if one.language == "python" and one.is_run], ids=place)
@@ -97,8 +97,8 @@ def test_toml_and_json_parse() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_outputs_shown_are_what_is_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES_WITH_OUTPUT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_documented_outputs_equal_printed_ones(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "COLUMNS", WIDTH)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS
 from whichgpu.surface.web.rest.endpoints import fields as endpoint_fields
 
-# mappings whose keys are names of things: of data types, parts, models, GPUs …
+# Mappings keyed by names: data types, parts, models, GPUs …
 BY_NAME = {
     "peaks", "memory_parts", "cost_lines", "reasons", "relative", "rates", "gpus", "tasks", "why_not",
     "hour_lines", "sensitivity", "inputs", "rows", "packages", "countries", "without_rate", "ttft", "tpot", "latency",
@@ -44,7 +44,7 @@ ADDED = {
 
 
 @cache
-def made(code: str) -> tuple[Translator, dict[str, str]]:
+def reference_pages(code: str) -> tuple[Translator, dict[str, str]]:
     """The pages of a language by their names, and the translator that wrote them."""
     translator = Translator(code)
     return translator, {path.split("/")[-1].removesuffix(".md"): content for path, content in pages(translator).items()}
@@ -52,7 +52,7 @@ def made(code: str) -> tuple[Translator, dict[str, str]]:
 
 def rows(code: str, page: str) -> set[tuple[str, ...]]:
     """The rows of a page's tables: cells as they are written."""
-    lines = made(code)[1][page].splitlines()
+    lines = reference_pages(code)[1][page].splitlines()
     return {tuple(line.removeprefix("| ").removesuffix(" |").split(" | ")) for line in lines if line.startswith("| ")}
 
 
@@ -64,8 +64,8 @@ def test_there_are_four_languages() -> None:
 
 
 @in_every_language
-def test_every_sentence_is_said_in_the_language(code: str) -> None:
-    translator, written = made(code)
+def test_every_sentence_is_translated(code: str) -> None:
+    translator, written = reference_pages(code)
     assert tuple(written) == PAGES
     assert len(translator.used) > 1000
     assert list(translator.lacking) == [], f"tools/translations missing {code}"
@@ -75,40 +75,41 @@ def test_every_sentence_is_said_in_the_language(code: str) -> None:
 def test_every_flag_has_words(code: str) -> None:
     flags = [flag for name, command in commands.commands() for flag in commands.flags(name, command)]
     assert len(flags) > 300
-    assert [f"{flag.command} {flag.spelled}" for flag in flags if not flag.meaning(made(code)[0])] == []
+    assert [f"{flag.command} {flag.spelled}" for flag in flags if not flag.meaning(reference_pages(code)[0])] == []
     arguments = {(flag.command, flag.name) for flag in flags if flag.is_argument}
     assert {one for one in commands.arguments() if one[0]} == arguments
-    told = {row[0]: row[2] for row in rows(code, "commands") if len(row) == 4}
-    assert [flag.spelled for flag in flags if not told.get(flag.spelled)] == []
+    meanings = {row[0]: row[2] for row in rows(code, "commands") if len(row) == 4}
+    assert [flag.spelled for flag in flags if not meanings.get(flag.spelled)] == []
 
 
 @in_every_language
 def test_every_field_of_every_answer_has_words(code: str) -> None:
     fields = [field for record in records.all_records().values() for field in record.fields]
     assert len(fields) > 500
-    translator = made(code)[0]
+    translator = reference_pages(code)[0]
     assert [f"{field.record}.{field.name}" for field in fields if not translator.say(field.meaning)] == []
-    told = {row[0]: row[2] for row in rows(code, "fields") if len(row) == 3}
-    assert [field.name for field in fields if not told.get(f"`{field.name}`")] == []
+    meanings = {row[0]: row[2] for row in rows(code, "fields") if len(row) == 3}
+    assert [field.name for field in fields if not meanings.get(f"`{field.name}`")] == []
 
 
-def test_words_for_fields_that_are_gone_are_gone_too() -> None:
-    told = {(field.record, field.name): field.meaning for one in records.all_records().values() for field in one.fields}
-    used = {(record, name) for (record, name), words in told.items() if records.meanings().get((record, name)) == words}
-    used |= {("", name) for (_, name), words in told.items() if records.meanings().get(("", name)) == words}
+def test_removed_fields_have_no_descriptions() -> None:
+    meanings = {(field.record, field.name): field.meaning for one in records.all_records().values() for field in one.fields}
+    used = {(record, name) for (record, name), words in meanings.items() if records.meanings().get((record, name)) == words}
+    used |= {("", name) for (_, name), words in meanings.items() if records.meanings().get(("", name)) == words}
     assert set(records.meanings()) - used == set()
 
 
 @in_every_language
 def test_every_field_of_a_request_has_words(code: str) -> None:
-    told = settings.request_fields(made(code)[0])
-    assert len(told) > 30
-    assert [name for name, words in told.items() if not words] == []
+    fields = settings.request_fields(reference_pages(code)[0])
+    assert len(fields) > 30
+    assert [name for name, words in fields.items() if not words] == []
 
 
 QUICK = [
     ("gpus", "T4"), ("instances", "p3dn.24xlarge"), ("cpus", "epyc"), ("regions", "Seoul"), ("models", "qwen2.5-7b"),
-    ("engines", "vllm"), ("compare", "T4", "L4"), ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
+    ("engines", "vllm"), ("evidence", "H100", "--limit", "3"),
+    ("compare", "T4", "L4"), ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
     ("fit", "llama-3.1-8b", "--gpu", "T4"),
     ("estimate", "train", "resnet50", "--gpu", "T4", "--batch", "8"), ("buy", "RTX 4090"), ("doctor",), ("catalog", "status"),
     ("catalog", "history", "--gpu", "T4"), ("report-error", "t4"), ("recommend", "train", "--buy", "--budget", "1000usd"),
@@ -117,21 +118,21 @@ QUICK = [
 
 @pytest.mark.parametrize("words", QUICK, ids=" ".join)
 def test_real_answers_hold_no_field_without_words(words: tuple[str, ...]) -> None:
-    known = (
+    names = (
         {field.name for record in records.all_records().values() for field in record.fields}
         | ADDED
         | set(settings.request_fields(Translator()))
     )
     reply = call(*words, "--json")
-    assert sorted({name for name in _names(reply.json()) if name not in known}) == []
+    assert sorted({name for name in _names(reply.json()) if name not in names}) == []
 
 
 @in_every_language
 def test_every_error_kind_has_a_sentence(code: str) -> None:
     assert len(errors.kinds()) > 150
-    assert [kind.name for kind in errors.kinds() if not errors.sentences(kind, made(code)[0])] == []
-    told = {row[0]: row[2] for row in rows(code, "errors") if len(row) == 3}
-    assert [kind.name for kind in errors.kinds() if not told.get(f"`{kind.name}`")] == []
+    assert [kind.name for kind in errors.kinds() if not errors.sentences(kind, reference_pages(code)[0])] == []
+    sentences = {row[0]: row[2] for row in rows(code, "errors") if len(row) == 3}
+    assert [kind.name for kind in errors.kinds() if not sentences.get(f"`{kind.name}`")] == []
 
 
 @pytest.mark.parametrize(
@@ -157,29 +158,32 @@ def test_errors_met_are_in_the_list(words: tuple[str, ...], kind: str) -> None:
 
 @in_every_language
 def test_every_key_of_files_has_words(code: str) -> None:
-    translator, written = made(code)
+    translator, written = reference_pages(code)
     assert [key for key in settings.plan_keys() if not key.meaning(translator)] == []
     assert [key for _, key in settings.config_keys() if f"`{key}`" not in written["settings"]] == []
 
 
 @in_every_language
 def test_every_key_of_config_files_is_a_flag_with_words(code: str) -> None:
-    translator, known = made(code)[0], dict(commands.commands())
-    told = {name: {flag.name: flag.meaning(translator) for flag in commands.flags(name, known[name])} for name in known}
-    shared = told["gpus"]
-    assert [(table, key) for table, key in settings.config_keys() if not (told[table] if table else shared).get(key)] == []
+    translator, commands_by_name = reference_pages(code)[0], dict(commands.commands())
+    meanings = {
+        name: {flag.name: flag.meaning(translator) for flag in commands.flags(name, commands_by_name[name])}
+        for name in commands_by_name
+    }
+    shared = meanings["gpus"]
+    assert [(table, key) for table, key in settings.config_keys() if not (meanings[table] if table else shared).get(key)] == []
 
 
 @in_every_language
 def test_every_environment_variable_has_words(code: str) -> None:
     assert settings.variables_read() - set(settings.variables()) == set()
-    told = {row[0]: row[1] for row in rows(code, "settings") if len(row) == 2}
-    assert [name for name in settings.variables() if not told.get(f"`{name}`")] == []
+    meanings = {row[0]: row[1] for row in rows(code, "settings") if len(row) == 2}
+    assert [name for name in settings.variables() if not meanings.get(f"`{name}`")] == []
 
 
 @in_every_language
 def test_every_gpu_is_in_the_table(code: str) -> None:
-    page = made(code)[1]["gpus"]
+    page = reference_pages(code)[1]["gpus"]
     assert [gpu.id for gpu in Catalog().gpus if f"`{gpu.id}`" not in page] == []
 
 
@@ -192,8 +196,8 @@ def test_every_formula_has_symbols_a_source_and_code() -> None:
 
 
 @in_every_language
-def test_every_endpoint_and_parameter_is_told(code: str) -> None:
-    page = made(code)[1]["rest"]
+def test_every_endpoint_and_parameter_is_documented(code: str) -> None:
+    page = reference_pages(code)[1]["rest"]
     for endpoint in ENDPOINTS:
         assert f"/api/v1/{endpoint.path}`" in page
         assert [name for name in endpoint_fields(endpoint) if f"`{name}`" not in page] == []
@@ -201,20 +205,20 @@ def test_every_endpoint_and_parameter_is_told(code: str) -> None:
 
 
 @in_every_language
-def test_no_message_id_is_left_where_words_belong(code: str) -> None:
-    for path, content in made(code)[1].items():
+def test_no_message_id_appears_in_texts(code: str) -> None:
+    for path, content in reference_pages(code)[1].items():
         assert re.findall(r"\| (?:option|command|error|web)\.[a-z-]+ \|", content) == [], path
 
 
 @in_every_language
 def test_a_page_leads_to_the_same_page_in_other_languages(code: str) -> None:
-    translator = made(code)[0]
-    for name, content in made(code)[1].items():
+    translator = reference_pages(code)[0]
+    for name, content in reference_pages(code)[1].items():
         links = re.findall(r"\]\((\S+)\)", content.split("\n\n")[1])
         assert links == [f"{translator.up}{Translator(other).folder}/{name}.md" for other in languages() if other != code]
 
 
-def test_what_a_language_lacks_is_told_and_said_in_english() -> None:
+def test_missing_translations_are_listed_and_shown_in_english() -> None:
     translator = Translator("ko")
     assert translator.say("a sentence nobody translated: {n}", n=3) == "a sentence nobody translated: 3"
     assert translator.text("no.such-id") == "no.such-id"

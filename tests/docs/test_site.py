@@ -39,7 +39,7 @@ def test_every_part_is_there(site: Path) -> None:
         assert (site / f"{page}.html").is_file()
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_site_loads_no_external_resources(site: Path) -> None:
     fetched = re.compile(
         r'<(?:script|img|iframe|source)[^>]*src="(https?:[^"]+)"|<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:[^"]+)"'
     )

@@ -1,1 +1,1 @@
-"""Every reader of what others write, fed with drawn and mutated inputs until something breaks: `python -m tests.fuzz`."""
+"""Every parser of untrusted input, fed with random and mutated inputs until something breaks: `python -m tests.fuzz`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [TARGET …] [--minutes N] [--seed N] [--atheris]`: exit 1 where something broke; what did is kept."""
+"""`python -m tests.fuzz [TARGET …] [--minutes N] [--seed N] [--atheris]`: exit 1 after a failure; failing inputs are saved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> int:
                 parser.error(f"no target {name!r}; there are: {', '.join(TARGETS)}")
         number = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
         print("target\tminutes\tinputs\toutcomes\tfindings", flush=True)
-        runs = [_shown(run(TARGETS[name], options.minutes * 60, number)) for name in options.targets or TARGETS]
+        runs = [_report(run(TARGETS[name], options.minutes * 60, number)) for name in options.targets or TARGETS]
     return 1 if any(one.findings for one in runs) else 0
 
 
@@ -50,7 +50,7 @@ def _alone(home: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def _shown(run: Run) -> Run:
+def _report(run: Run) -> Run:
     cells = (run.target.name, f"{run.seconds / 60:.1f}", run.inputs, len(run.outcomes), len(run.findings))
     print(*cells, sep="\t", flush=True)
     for finding in run.findings.values():

@@ -14,7 +14,7 @@ from tests.fuzz.target import Target
 
 
 def guided(name: str, seconds: float) -> int:
-    """Feed a target; ends the process itself when the time is over. What breaks is kept, and the search goes on."""
+    """Feed a target; ends the process itself when the time is over. Failing inputs are saved, and the search continues."""
     try:
         import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
@@ -23,12 +23,12 @@ def guided(name: str, seconds: float) -> int:
     with atheris.instrument_imports(include=["whichgpu"]):
         from tests.fuzz.targets import TARGETS
     target: Target = TARGETS[name]
-    found: set[str] = set()
+    names: set[str] = set()
 
     def feed(data: bytes) -> None:
         _, finding = judge(target, data)
-        if finding is not None and finding.where not in found:
-            found.add(finding.where)
+        if finding is not None and finding.where not in names:
+            names.add(finding.where)
             print(f"  {finding.where}: {finding.what} -> {keep(finding)}", file=sys.stderr, flush=True)
 
     _start(atheris, feed, _inputs(name), seconds)
@@ -43,6 +43,6 @@ def _inputs(name: str) -> Path:
 
 
 def _start(atheris: Any, feed: Any, folder: Path, seconds: float) -> None:
-    told = [sys.argv[0], str(folder), f"-max_total_time={seconds:.0f}", "-timeout=0", "-rss_limit_mb=0", "-max_len=65536"]
-    atheris.Setup(told, feed)
+    argv = [sys.argv[0], str(folder), f"-max_total_time={seconds:.0f}", "-timeout=0", "-rss_limit_mb=0", "-max_len=65536"]
+    atheris.Setup(argv, feed)
     atheris.Fuzz()

@@ -1,4 +1,4 @@
-"""One input fed to a target: whether it was read or politely refused, in time, without much memory or arithmetic gone wrong."""
+"""One input fed to a target: parsed or refused with our error, in time, without excessive memory or numpy warnings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TooLong(BaseException):
 
 @dataclass(frozen=True)
 class Finding:
-    """What an input did that none should; `where` tells faults apart."""
+    """A failure caused by an input; `where` distinguishes bugs."""
 
     target: str
     data: bytes
@@ -60,7 +60,7 @@ def _limited(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooLong
 
-    held = {kind: signal.signal(kind, stop) for kind in (signal.SIGPROF, signal.SIGALRM)}
+    handlers = {kind: signal.signal(kind, stop) for kind in (signal.SIGPROF, signal.SIGALRM)}
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * WAITING)
     try:
@@ -68,12 +68,12 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for kind, handler in held.items():
+        for kind, handler in handlers.items():
             signal.signal(kind, signal.SIG_DFL if handler is None else handler)
 
 
 def _resident() -> int:
-    """KiB in use now, from which the peak is counted anew where the system can (Linux)."""
+    """KiB in use now, after which the peak is reset if the system can (Linux)."""
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     return _peak()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-LONGEST = 1 << 16
+MAX_BYTES = 1 << 16
 NUMBERS = [
     str(number).encode()
     for number in (
@@ -67,7 +67,7 @@ def mutated(random: Random, pool: Sequence[bytes], words: Sequence[bytes]) -> by
     """One of the pool, changed a few times."""
     data = random.choice(pool)
     for _ in range(1 + min(int(random.expovariate(0.5)), 12)):
-        data = random.choice(_WAYS)(random, data, pool, words)[:LONGEST]
+        data = random.choice(_WAYS)(random, data, pool, words)[:MAX_BYTES]
     return data
 
 

@@ -39,7 +39,7 @@ class Run:
     pool: list[bytes] = field(default_factory=list)
 
     def feed(self, data: bytes) -> None:
-        """Judge an input; one of a new outcome is kept to be mutated."""
+        """Judge an input; one with a new outcome is saved for mutation."""
         outcome, finding = judge(self.target, data)
         self.inputs += 1
         if finding is not None:
@@ -50,7 +50,7 @@ class Run:
 
 
 def corpus(name: str) -> list[bytes]:
-    """The inputs kept for a target, in the order of their names."""
+    """The saved inputs of a target, sorted by name."""
     return [path.read_bytes() for path in sorted((CORPUS / name).glob("*")) if path.is_file()]
 
 
@@ -64,7 +64,7 @@ def run(target: Target, seconds: float, number: int = 0) -> Run:
     random, rounds = Random(f"{target.name} {number}"), 0
     while time.monotonic() - start < seconds:
         rounds += 1
-        _drawn(run, number * 1_000_003 + rounds, start + seconds)
+        _run_until_over(run, number * 1_000_003 + rounds, start + seconds)
         for _ in range(4 * BATCH):
             if time.monotonic() - start >= seconds:
                 break
@@ -73,7 +73,7 @@ def run(target: Target, seconds: float, number: int = 0) -> Run:
     return run
 
 
-def _drawn(run: Run, number: int, until: float) -> None:
+def _run_until_over(run: Run, number: int, until: float) -> None:
     @seed(number)
     @_QUIET
     @given(run.target.draw)

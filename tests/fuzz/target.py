@@ -1,4 +1,4 @@
-"""What is fuzzed: a reader of bytes, the inputs drawn for it, and the words that mutations put in."""
+"""A fuzz target: a parser of bytes, its random inputs, and the tokens that mutations insert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Rude(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """`feed` reads one input and tells what came of it, so that an input of a new kind can be kept to mutate; a refusal in the
+    """`feed` parses one input and returns its outcome, so that inputs with new outcomes are saved; a refusal in the
     project's own errors is as good as an answer."""
 
     name: str
@@ -42,17 +42,17 @@ def refusal(error: WhichGpuError) -> Hashable:
 
 
 def each(readers: Iterable[Callable[[str], object]]) -> Feed:
-    """A feed of texts to several readers, one after another."""
+    """Feed texts to several parsers, one after another."""
     every = tuple(readers)
 
     def feed(data: bytes) -> Hashable:
         text = data.decode("utf-8", "surrogateescape" if data[:1] == b"\xff" else "replace")
-        return tuple(_told(reader, text) for reader in every)
+        return tuple(_outcome(reader, text) for reader in every)
 
     return feed
 
 
-def _told(reader: Callable[[str], object], text: str) -> Hashable:
+def _outcome(reader: Callable[[str], object], text: str) -> Hashable:
     try:
         reader(text)
     except WhichGpuError as error:

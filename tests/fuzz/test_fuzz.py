@@ -1,4 +1,4 @@
-"""Nothing others write breaks a reader: no traceback, no hang, no heap of memory; and the judge of that sees each of them."""
+"""No untrusted input breaks a parser: no traceback, no hang, no excessive memory; and the judge detects each of these."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def assert_nothing_broke(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_breaks_a_reader(name: str) -> None:
+def test_no_input_crashes_a_parser(name: str) -> None:
     assert_nothing_broke(run(TARGETS[name], SECONDS))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_breaks_a_reader_in_ten_minutes(name: str) -> None:
+def test_no_input_crashes_a_parser_in_ten_minutes(name: str) -> None:
     assert_nothing_broke(run(TARGETS[name], LONG / len(TARGETS), time.time_ns()))
 
 
@@ -79,17 +79,17 @@ def is_broken(_: bytes) -> Hashable:
 
 
 @pytest.mark.parametrize(
-    ("feed", "seconds", "told"),
+    ("feed", "seconds", "verdict"),
     [(fails, 2.0, "KeyError"), (hangs, 0.1, "more than"), (waits, 0.01, "more than"), (grows, 5.0, "memory"),
      (miscounts, 2.0, "invalid"), (is_rude, 2.0, "no hint"), (is_broken, 2.0, "Rude")],
 )  # fmt: skip
-def test_the_judge_sees(feed: object, seconds: float, told: str) -> None:
+def test_the_judge_sees(feed: object, seconds: float, verdict: str) -> None:
     _, finding = judge(target(feed, seconds), b"")
     assert finding is not None
-    assert told in finding.what
+    assert verdict in finding.what
 
 
-def test_two_faults_behind_one_refusal_are_two() -> None:
+def test_two_bugs_behind_one_error_are_distinguished() -> None:
     def broken(data: bytes) -> Hashable:
         raise WhichGpuError("internal", msg("error.internal", what=data.decode()), msg("hint.internal"))
 

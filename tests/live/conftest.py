@@ -41,7 +41,7 @@ def resolver(catalog: Catalog) -> Resolver:
 
 
 @pytest.fixture
-def ask(client: Client, resolver: Resolver, catalog: Catalog) -> SourceRequest:
+def source_request(client: Client, resolver: Resolver, catalog: Catalog) -> SourceRequest:
     return SourceRequest(client, TODAY, machine_of=resolver.machine_of, machines=catalog.instances)
 
 

@@ -1,4 +1,4 @@
-"""A server on the loopback that answers as told: pages, errors, rate limits, broken, endless and slow bodies."""
+"""A server on the loopback with scripted replies: pages, errors, rate limits, broken, endless and slow bodies."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ Route = Callable[[ReceivedRequest], Answer]
 
 
 class Server:
-    """Routes by path; what was asked is kept in order."""
+    """Routes by path; received requests are recorded in order."""
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
-        self.asked: list[ReceivedRequest] = []
+        self.received: list[ReceivedRequest] = []
         self.otherwise: Route = lambda _: Answer(404, b"not here")
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -59,7 +59,7 @@ class Server:
         self.routes[path] = answer if callable(answer) else _always(answer)
 
     def paths(self) -> list[str]:
-        return [request.path for request in self.asked]
+        return [request.path for request in self.received]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
@@ -80,7 +80,7 @@ class Server:
                 parts = urlsplit(self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 request = ReceivedRequest(self.command, parts.path, parts.query, dict(self.headers), body)
-                server.asked.append(request)
+                server.received.append(request)
                 answer = server.routes.get(parts.path, server.otherwise)(request)
                 try:
                     self._send(answer)
@@ -127,7 +127,7 @@ def _always(answer: Answer) -> Route:
 
 
 def busy_then(times: int, answer: Answer, status: int = 429, after: str | None = "0") -> Route:
-    """So many refusals, then the answer."""
+    """A number of refusals, then the reply."""
     left = [times]
 
     def route(_: ReceivedRequest) -> Answer:

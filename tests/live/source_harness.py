@@ -54,8 +54,8 @@ class SourceHarness:
         return {reason: sum(row["reason"] == reason for row in rows) for reason in {row["reason"] for row in rows}}
 
 
-def only(harness: SourceHarness, **wanted: object) -> Observation:
-    offers = [offer for offer in harness.offers() if all(getattr(offer, name) == value for name, value in wanted.items())]
+def only(harness: SourceHarness, **fields: object) -> Observation:
+    offers = [offer for offer in harness.offers() if all(getattr(offer, name) == value for name, value in fields.items())]
     assert len(offers) == 1, offers
     return offers[0]
 

@@ -45,8 +45,8 @@ def test_aws_on_demand_and_reserved_by_payment(harness: SourceHarness, server: S
     )
     (outcome,) = harness.refresh("aws", regions=("us-east-1",))
     assert good(outcome)
-    found = {(offer.instance, offer.term, offer.payment): (offer.price, offer.upfront) for offer in harness.offers()}
-    assert found == {
+    prices = {(offer.instance, offer.term, offer.payment): (offer.price, offer.upfront) for offer in harness.offers()}
+    assert prices == {
         ("p5.48xlarge", "on-demand", None): (Decimal("55.04"), None),
         ("p5.48xlarge", "reserved-1y", "no-upfront"): (Decimal("32.5"), None),
         ("p5.48xlarge", "reserved-1y", "partial-upfront"): (Decimal(30), Decimal(131400)),
@@ -58,7 +58,7 @@ def test_aws_on_demand_and_reserved_by_payment(harness: SourceHarness, server: S
     assert outcome.batches[0].content == date(2026, 11, 13)
 
 
-def test_aws_is_asked_only_when_named(harness: SourceHarness) -> None:
+def test_aws_is_queried_only_when_named(harness: SourceHarness) -> None:
     assert "aws" not in {source.name for source in select_sources((), harness.keys)}
 
 
@@ -76,7 +76,7 @@ def test_aws_without_a_column_it_needs_is_refused(harness: SourceHarness, server
     assert kinds(outcome) == {"http-malformed"}
 
 
-def test_what_aws_had_stays_whatever_comes_for_its_file(harness: SourceHarness, server: Server) -> None:
+def test_aws_prices_remain_if_its_file_is_unusable(harness: SourceHarness, server: Server) -> None:
     serve_aws(server, answers.aws_line())
     harness.refresh("aws", regions=("us-east-1",), day=date(2026, 11, 1))
     before = harness.offers()
@@ -124,8 +124,8 @@ def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(harness: SourceHar
     assert (alone.includes, alone.price) == ("gpu", Decimal("0.35"))
     assert only(harness, instance="n1+4xt4", term="committed-1y").price == Decimal("0.88")
     assert harness.refused() == {"malformed": 1, "unknown-gpu": 1}
-    assert {received.headers["X-Goog-Api-Key"] for received in server.asked} == {"google-key"}
-    assert not any("google-key" in received.query for received in server.asked)
+    assert {received.headers["X-Goog-Api-Key"] for received in server.received} == {"google-key"}
+    assert not any("google-key" in received.query for received in server.received)
 
 
 def test_gcp_without_a_key_says_which_variable(harness: SourceHarness) -> None:
@@ -188,10 +188,10 @@ def test_vast_keeps_the_cheapest_of_a_kind_with_how_many(harness: SourceHarness,
     assert {offer.gpu for offer in harness.offers()} == {"rtx-4090", "a100-sxm-80gb", "a100-sxm-40gb"}
     assert only(harness, region="unknown", term="spot").price == Decimal("0.4")
     assert harness.refused() == {"memory": 2, "malformed": 1}
-    assert json.loads(server.asked[0].body)["verified"] == {"eq": True}
+    assert json.loads(server.received[0].body)["verified"] == {"eq": True}
 
 
-def test_lambda_tells_capacity_and_promises_nothing(harness: SourceHarness, server: Server) -> None:
+def test_lambda_capacity_is_read_without_a_guarantee(harness: SourceHarness, server: Server) -> None:
     sold_out = answers.lambda_entry(
         name="gpu_1x_a10", gpu_description="A10 (24 GB PCIe)", price_cents_per_hour=75, specs={"gpus": 1}
     )
@@ -209,7 +209,7 @@ def test_lambda_tells_capacity_and_promises_nothing(harness: SourceHarness, serv
     assert only(harness, instance="gpu_8x_h100_sxm5").note == "capacity now: us-west-3"
     assert only(harness, instance="gpu_1x_a10").note == "no capacity now"
     assert only(harness, instance="gpu_8x_new").gpu == "h100-sxm"
-    assert server.asked[0].headers["Authorization"] == "Bearer lambda-key"
+    assert server.received[0].headers["Authorization"] == "Bearer lambda-key"
     assert harness.refused() == {"malformed": 1}
 
 

@@ -43,7 +43,7 @@ def filled(lists: Path) -> Path:
     return lists
 
 
-def test_an_import_tells_counts_that_add_up(lists: Path) -> None:
+def test_counts_of_an_import_add_up(lists: Path) -> None:
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price\ncolo,L4,0.5\ncolo,L4,0\ncolo,H100,2\n")
     reply = call("catalog", "import", str(path), "--json")
@@ -58,7 +58,7 @@ def test_an_import_tells_counts_that_add_up(lists: Path) -> None:
     assert "H100 (1)" in words
 
 
-def test_quarantined_rows_can_be_looked_at(lists: Path) -> None:
+def test_quarantined_rows_can_be_listed(lists: Path) -> None:
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price\ncolo,L4,0.5\ncolo,L4,0\n")
     imported(path)
@@ -69,16 +69,16 @@ def test_quarantined_rows_can_be_looked_at(lists: Path) -> None:
     assert_refused(call("catalog", "quarantine", "--source", "skypilt"), 2)
 
 
-def test_the_day_of_a_list_is_in_its_name_or_told(lists: Path) -> None:
+def test_day_of_a_price_list_is_in_its_name_or_a_flag(lists: Path) -> None:
     imported(lists)
     days = {row["content"] for row in call("catalog", "status", "--live", "--json").json()["series"]}
     assert days == {(DAY - timedelta(days=8)).isoformat(), (DAY - timedelta(days=1)).isoformat()}
     assert_refused(call("catalog", "import", str(lists), "--date", "2099-01-01"), 2)
 
 
-def test_what_is_imported_is_offered(filled: Path) -> None:
-    found = [row for row in call("offers", "--gpu", "H100 SXM", "--json").json()["offers"] if row["provider"] == "colo"]
-    assert [(row["instance"], row["price"]["amount"], row["source"]) for row in found] == [("one", "1.9", "own")]
+def test_imported_prices_appear_in_offers(filled: Path) -> None:
+    offers = [row for row in call("offers", "--gpu", "H100 SXM", "--json").json()["offers"] if row["provider"] == "colo"]
+    assert [(row["instance"], row["price"]["amount"], row["source"]) for row in offers] == [("one", "1.9", "own")]
     before = (DAY - timedelta(days=5)).isoformat()
     then = [
         row
@@ -89,39 +89,41 @@ def test_what_is_imported_is_offered(filled: Path) -> None:
 
 
 def test_an_answer_can_be_had_again_after_a_refresh_of_the_same_day(lists: Path) -> None:
-    path, asked = lists / "colo.csv", ("offers", "--gpu", "H100 SXM", "--region", "Seoul", "--json")
-    bundled = call(*asked).json()
+    path, argv = lists / "colo.csv", ("offers", "--gpu", "H100 SXM", "--region", "Seoul", "--json")
+    bundled = call(*argv).json()
     assert bundled["snapshot"] is None
     for price, number in (("2.5", 1), ("1.9", 2)):
         path.write_text(f"provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,{price}\n")
         imported(path)
-        now = call(*asked).json()
+        now = call(*argv).json()
         assert now["snapshot"] == number
         assert price in {row["price"]["amount"] for row in now["offers"]}
         if number == 1:
             first = now
-    assert call(*asked, "--catalog-as-known", "@1").json() == first
-    assert call(*asked, "--catalog-as-known", "@0").json() == bundled
-    assert call(*asked, "--catalog-as-known", "@2").json() == now
-    assert call(*asked, "--catalog-as-known", DAY.isoformat()).json() == now
+    assert call(*argv, "--catalog-as-known", "@1").json() == first
+    assert call(*argv, "--catalog-as-known", "@0").json() == bundled
+    assert call(*argv, "--catalog-as-known", "@2").json() == now
+    assert call(*argv, "--catalog-as-known", DAY.isoformat()).json() == now
     for wrong in ("@", "@-1", "@x", "@1.5"):
-        assert_refused_json(call(*asked, "--catalog-as-known", wrong), 2)
+        assert_refused_json(call(*argv, "--catalog-as-known", wrong), 2)
 
 
-def test_a_list_of_ones_own_can_be_asked_for_by_its_own_names(filled: Path) -> None:
-    def found(*argv: str) -> set[tuple[str, str]]:
+def test_imported_list_is_found_by_its_own_names(filled: Path) -> None:
+    def offered_instances(*argv: str) -> set[tuple[str, str]]:
         reply = call("offers", "--gpu", "H100 SXM", *argv, "--json").json()
         return {(row["provider"], row["instance"]) for row in reply["offers"]}
 
-    assert found("--provider", "Colo") == {("colo", "one")}
-    assert found("--instance", "ONE") == {("colo", "one")}
-    assert ("colo", "one") in found("--region", "seoul") > {("colo", "one")}  # beside what the clouds have there
+    assert offered_instances("--provider", "Colo") == {("colo", "one")}
+    assert offered_instances("--instance", "ONE") == {("colo", "one")}
+    assert (
+        ("colo", "one") in offered_instances("--region", "seoul") > {("colo", "one")}
+    )  # in addition to the clouds' offers there
     assert call("catalog", "history", "--gpu", "H100 SXM", "--provider", "colo").code == 0
     assert_refused(call("offers", "--provider", "nobody"), 2)
     assert_refused(call("offers", "--instance", "none-such"), 2)
 
 
-def test_an_offer_the_store_saw_gone_is_not_carried_from_the_bundled_prices(lists: Path) -> None:
+def test_offer_withdrawn_in_the_store_is_not_taken_from_bundled_prices(lists: Path) -> None:
     argv = ["offers", "--instance", "p5.48xlarge", "--region", "us-east-1", "--term", "on-demand", "--provider", "aws", "--json"]
     assert len(call(*argv).json()["offers"]) == 1
     path, header = lists / "aws.csv", "provider,instance,region,gpu,gpus,price"
@@ -135,7 +137,7 @@ def test_an_offer_the_store_saw_gone_is_not_carried_from_the_bundled_prices(list
     assert call(*argv).code == 1
 
 
-def test_status_tells_the_age_of_content(filled: Path) -> None:
+def test_status_shows_the_age_of_content(filled: Path) -> None:
     live = call("catalog", "status", "--json").json()["live"]
     (series,) = live["series"]
     assert live["exists"] is True
@@ -210,7 +212,7 @@ def test_history_knows_the_bundled_prices_without_a_store() -> None:
     assert rows[0]["observed"] <= "2017-12-31"
 
 
-def test_watch_exits_0_with_the_offers_when_it_is_so(filled: Path) -> None:
+def test_watch_exits_0_with_the_offers_when_the_condition_holds(filled: Path) -> None:
     reply = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h")
     assert reply.code == 0
     assert "colo one Seoul" in reply.out
@@ -219,7 +221,7 @@ def test_watch_exits_0_with_the_offers_when_it_is_so(filled: Path) -> None:
     assert (document["met"], document["offers"][0]["price_per_gpu_hour"]["amount"]) == (True, "1.9")
 
 
-def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) -> None:
+def test_watch_otherwise_lists_changes_since_the_last_snapshot(filled: Path) -> None:
     argv = ["catalog", "watch", "--gpu", "H100", "--below", "1usd/h"]
     first = call(*argv)
     assert first.code == 1
@@ -236,13 +238,13 @@ def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) ->
     assert "0 changes since the last check" in call(*argv).err
 
 
-def test_watch_says_what_to_do_where_the_store_has_no_such_offer(filled: Path) -> None:
+def test_watch_without_a_matching_offer_gives_a_hint(filled: Path) -> None:
     reply = call("catalog", "watch", "--gpu", "T4", "--below", "1usd/h")
     assert reply.code == 1
     assert "whichgpu catalog refresh brings those of today" in reply.err
 
 
-def test_watch_leaves_out_what_is_old(lists: Path) -> None:
+def test_watch_ignores_stale_prices(lists: Path) -> None:
     path = lists / "old.csv"
     path.write_text("provider,gpu,price\ncolo,L4,0.2\n")
     imported(path, "--date", "2025-01-01")
@@ -278,7 +280,7 @@ def test_export_to_stdout_and_to_files(filled: Path, tmp_path: Path) -> None:
     assert_refused(call("catalog", "export", str(tmp_path / "out.doc")), 2)
 
 
-def test_an_import_of_nothing_leaves_no_store(tmp_path: Path) -> None:
+def test_empty_import_creates_no_store(tmp_path: Path) -> None:
     path = tmp_path / "not-a-list.csv"
     path.write_text("a,b\n1,2\n")
     assert call("catalog", "import", str(path)).code == 3
@@ -317,7 +319,7 @@ def test_a_list_with_a_bad_row_keeps_the_others_and_says_why(lists: Path) -> Non
 
 @pytest.fixture
 def unconvertible(lists: Path) -> Path:
-    """A store whose newest row is in a currency nobody quotes, as one that no check kept out."""
+    """A store whose newest row is in a currency without an exchange rate, as if no check had rejected it."""
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price,currency\ncolo,L4,0.5,\ncolo,RTX 4090,9,EUR\n")
     imported(path)
@@ -326,7 +328,7 @@ def unconvertible(lists: Path) -> Path:
     return path
 
 
-def test_a_price_that_cannot_be_converted_is_left_out_and_told_of(unconvertible: Path) -> None:
+def test_price_that_cannot_be_converted_is_left_out_with_a_warning(unconvertible: Path) -> None:
     for more in ((), ("--currency", "KRW"), ("--group-by", "gpu")):
         reply = call("offers", "--gpu", "L4,RTX 4090", *more)
         assert reply.code == 0, reply.err
@@ -363,7 +365,7 @@ def test_a_price_in_dong_that_is_none_never_becomes_the_answer(lists: Path) -> N
     assert all(float(row["price"]["amount"]) > 1 for row in answer["candidates"])
 
 
-def test_help_of_history_speaks_of_its_own_picture() -> None:
+def test_help_of_history_describes_its_own_plot() -> None:
     words = " ".join(call("catalog", "history", "--help").out.split())
     assert "the price history into a file" in words
     assert "memory" not in words

@@ -18,27 +18,27 @@ def body(client: Client, url: str, **settings: object) -> bytes:
     return client.get(url, **settings).bytes()  # type: ignore[arg-type]
 
 
-def refused(client: Client, url: str, **settings: object) -> str:
+def error_kind(client: Client, url: str, **settings: object) -> str:
     with pytest.raises(DataError) as caught:
         client.get(url, **settings)  # type: ignore[arg-type]
     return caught.value.kind
 
 
-def test_a_body_comes_whole_with_its_validators(server: Server, client: Client) -> None:
+def test_body_is_complete_with_its_validators(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"hello", headers={"ETag": '"1"', "Last-Modified": "Sat, 22 Aug 2026 07:00:00 GMT"}))
     reply = client.get(server.url + "/a")
     assert reply.bytes() == b"hello"
     assert reply.validators == Validators(server.url + "/a", '"1"', "Sat, 22 Aug 2026 07:00:00 GMT")
     assert reply.modified == datetime(2026, 8, 22, 7, tzinfo=UTC)
-    assert server.asked[0].headers["User-Agent"].startswith("whichgpu/")
+    assert server.received[0].headers["User-Agent"].startswith("whichgpu/")
 
 
-def test_what_is_known_is_asked_for_conditionally(server: Server, waits: list[float]) -> None:
+def test_cached_content_is_requested_conditionally(server: Server, waits: list[float]) -> None:
     server.on("/a", conditional(b"new"))
     url = server.url + "/a"
     client = Client(validators={url: Validators(url, '"v1"', "Sat, 22 Aug 2026 07:00:00 GMT")}, sleep=waits.append)
     assert client.get(url).body is None
-    assert server.asked[0].headers["If-Modified-Since"] == "Sat, 22 Aug 2026 07:00:00 GMT"
+    assert server.received[0].headers["If-Modified-Since"] == "Sat, 22 Aug 2026 07:00:00 GMT"
     assert body(client, url, conditional=False) == b"new"
     client.close()
 
@@ -51,7 +51,7 @@ def test_a_passing_refusal_is_tried_again(server: Server, client: Client, waits:
     assert waits[0] < waits[1]
 
 
-def test_the_wait_a_server_asks_for_is_kept(server: Server, client: Client, waits: list[float]) -> None:
+def test_retry_after_of_a_server_is_respected(server: Server, client: Client, waits: list[float]) -> None:
     server.on("/a", busy_then(1, Answer(body=b"ok"), 429, after="17"))
     assert body(client, server.url + "/a") == b"ok"
     assert waits == [17.0]
@@ -74,28 +74,28 @@ def test_a_wait_that_cannot_be_read_is_our_own(server: Server, client: Client, w
 
 def test_a_wait_of_an_hour_is_not_waited_for(server: Server, client: Client, waits: list[float]) -> None:
     server.on("/a", Answer(429, b"", {"Retry-After": "3600"}))
-    assert refused(client, server.url + "/a") == "http-status"
+    assert error_kind(client, server.url + "/a") == "http-status"
     assert waits == []
 
 
-def test_a_server_that_never_recovers_is_given_up(server: Server, client: Client, waits: list[float]) -> None:
+def test_retries_end_if_a_server_never_recovers(server: Server, client: Client, waits: list[float]) -> None:
     server.on("/a", Answer(503))
-    assert refused(client, server.url + "/a") == "http-status"
-    assert len(server.asked) == 4
+    assert error_kind(client, server.url + "/a") == "http-status"
+    assert len(server.received) == 4
     assert len(waits) == 3
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204])
 def test_a_final_refusal_is_not_tried_again(server: Server, client: Client, status: int) -> None:
     server.on("/a", Answer(status))
-    assert refused(client, server.url + "/a") == "http-status"
-    assert len(server.asked) == 1
+    assert error_kind(client, server.url + "/a") == "http-status"
+    assert len(server.received) == 1
 
 
-def test_a_truncated_body_is_asked_for_again_and_never_handed_over(server: Server, client: Client) -> None:
+def test_truncated_body_is_retried_and_never_returned(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"half", length=100))
-    assert refused(client, server.url + "/a") == "http-unreachable"
-    assert len(server.asked) == 4
+    assert error_kind(client, server.url + "/a") == "http-unreachable"
+    assert len(server.received) == 4
 
 
 def test_gzip_is_unpacked_also_of_several_members(server: Server, client: Client) -> None:
@@ -108,28 +108,28 @@ def test_gzip_is_unpacked_also_of_several_members(server: Server, client: Client
 def test_a_broken_gzip_is_not_handed_over(server: Server, client: Client, spoil: Callable[[bytes], bytes]) -> None:
     packed = gzip.compress(bytes(range(256)) * 20)
     server.on("/a", Answer(body=spoil(packed), headers={"Content-Encoding": "gzip"}))
-    assert refused(client, server.url + "/a") == "http-unreachable"
+    assert error_kind(client, server.url + "/a") == "http-unreachable"
 
 
 def test_a_body_that_unpacks_beyond_the_limit_is_refused(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=gzip.compress(b"\0" * (8 << 20)), headers={"Content-Encoding": "gzip"}))
-    assert refused(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
+    assert error_kind(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
 
 
-def test_a_stated_size_beyond_the_limit_is_refused_before_it_comes(server: Server, client: Client) -> None:
+def test_content_length_beyond_the_limit_is_refused_before_download(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"x" * 4096))
-    assert refused(client, server.url + "/a", max_bytes=1024) == "http-too-large"
+    assert error_kind(client, server.url + "/a", max_bytes=1024) == "http-too-large"
 
 
 def test_an_endless_answer_ends_at_the_limit(server: Server, client: Client) -> None:
     server.on("/a", Answer(endless=True))
-    assert refused(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
+    assert error_kind(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
 
 
 def test_an_endless_trickle_ends_with_the_time(server: Server, waits: list[float]) -> None:
     client = Client(sleep=waits.append, max_body_seconds=0.3, attempts=1)
     server.on("/a", Answer(body=b"x", endless=True, drip=0.01))
-    assert refused(client, server.url + "/a") == "http-too-slow"
+    assert error_kind(client, server.url + "/a") == "http-too-slow"
     client.close()
 
 
@@ -142,7 +142,7 @@ def test_a_redirect_is_followed_within_reason(server: Server, client: Client) ->
 @pytest.mark.parametrize("to", ["/a", "ftp://127.0.0.1/x", "file:///etc/passwd"])
 def test_a_redirect_in_circles_or_to_elsewhere_is_refused(server: Server, client: Client, to: str) -> None:
     server.on("/a", Answer(301, b"", {"Location": to}))
-    assert refused(client, server.url + "/a") == "http-redirect"
+    assert error_kind(client, server.url + "/a") == "http-redirect"
 
 
 def test_a_key_is_not_sent_on_to_another_host(server: Server, client: Client) -> None:
@@ -150,25 +150,25 @@ def test_a_key_is_not_sent_on_to_another_host(server: Server, client: Client) ->
         other.on("/b", b"there")
         server.on("/a", Answer(302, b"", {"Location": other.url + "/b"}))
         assert body(client, server.url + "/a", headers={"Authorization": "Bearer secret", "X-Goog-Api-Key": "k"}) == b"there"
-        assert server.asked[0].headers["Authorization"] == "Bearer secret"
-        assert "Authorization" not in other.asked[0].headers
-        assert "X-Goog-Api-Key" not in other.asked[0].headers
+        assert server.received[0].headers["Authorization"] == "Bearer secret"
+        assert "Authorization" not in other.received[0].headers
+        assert "X-Goog-Api-Key" not in other.received[0].headers
 
 
 def test_a_post_is_sent_with_its_body_and_tried_again(server: Server, client: Client) -> None:
     server.on("/q", busy_then(1, Answer(body=b"{}"), 502))
     assert client.post(server.url + "/q", b'{"q": 1}').bytes() == b"{}"
-    assert [request.body for request in server.asked] == [b'{"q": 1}'] * 2
+    assert [request.body for request in server.received] == [b'{"q": 1}'] * 2
 
 
-def test_nobody_there_is_an_error_in_words(client: Client) -> None:
+def test_unreachable_server_is_a_readable_error(client: Client) -> None:
     with pytest.raises(DataError) as caught:
         client.get("http://127.0.0.1:1/x?key=secret")
     assert caught.value.kind == "http-unreachable"
     assert "secret" not in str(caught.value)
 
 
-def test_a_host_nobody_can_connect_to_is_not_tried_address_by_address(client: Client, waits: list[float]) -> None:
+def test_unreachable_host_is_tried_once_for_all_addresses(client: Client, waits: list[float]) -> None:
     for path in "abc":
         with pytest.raises(DataError) as caught:
             client.get(f"http://127.0.0.1:1/{path}")
@@ -184,7 +184,7 @@ def test_a_connection_that_takes_long_to_fail_is_not_tried_again(waits: list[flo
     assert (caught.value.kind, waits) == ("http-unreachable", [])
 
 
-def test_a_host_that_answers_busy_is_asked_again(server: Server, client: Client) -> None:
+def test_busy_host_is_retried(server: Server, client: Client) -> None:
     server.on("/x", Answer(500))
     for _ in range(2):
         with pytest.raises(DataError) as caught:
@@ -205,9 +205,9 @@ def test_a_proxy_of_the_environment_is_used(server: Server, client: Client, monk
     assert requests[0].headers["Host"] == "prices.example"
 
 
-def test_progress_is_told_in_bytes(server: Server, client: Client) -> None:
-    told: list[tuple[int, int | None]] = []
-    client.progress = lambda done, total: told.append((done, total))
+def test_progress_is_reported_in_bytes(server: Server, client: Client) -> None:
+    progress: list[tuple[int, int | None]] = []
+    client.progress = lambda done, total: progress.append((done, total))
     server.on("/a", b"x" * 100_000)
     client.get(server.url + "/a").bytes()
-    assert told[-1] == (100_000, 100_000)
+    assert progress[-1] == (100_000, 100_000)

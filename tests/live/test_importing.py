@@ -1,4 +1,4 @@
-"""Files into the store: the public catalogs as they stand, and lists of one's own; and out of it again."""
+"""Importing files into the store (public catalogs unmodified, user lists) and exporting them again."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.Te
 
 
 class TestTheCatalogOfSkyPilotAsItStands:
-    """Every cloud of it, its known faults undone or kept out."""
+    """Every cloud of it, with known errors corrected or rejected."""
 
     @pytest.fixture(autouse=True)
     def stored(self, skypilot_store: tuple[Path, PriceImportAnswer]) -> None:
         self.folder, self.answer = skypilot_store
         self.offers = offers(self.folder)
 
-    def of(self, provider: str, **wanted: object) -> list[Observation]:
+    def of(self, provider: str, **fields: object) -> list[Observation]:
         return [
             offer
             for offer in self.offers
-            if offer.provider == provider and all(getattr(offer, name) == value for name, value in wanted.items())
+            if offer.provider == provider and all(getattr(offer, name) == value for name, value in fields.items())
         ]
 
     def price(self, provider: str, instance: str, region: str, term: str = "on-demand") -> Decimal:
@@ -93,7 +93,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
         assert (alone.includes, alone.price) == ("gpu", Decimal("2.48"))
         assert self.price("gcp", "a4-highgpu-8g", "us-central1") == Decimal("90.216")
 
-    def test_memory_is_right_where_the_field_is_wrong(self) -> None:
+    def test_memory_is_corrected_if_the_field_is_wrong(self) -> None:
         by_provider = {
             "runpod": {"a100-pcie-80gb", "a100-sxm-80gb", "h100-pcie", "h100-sxm", "h200-sxm", "mi300x", "rtx-4090"},
             "shadeform": {"a100-sxm-40gb", "a100-pcie-80gb", "a100-sxm-80gb", "gaudi-2", "gh200-96gb", "v100-sxm-32gb"},
@@ -109,7 +109,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
         assert {offer.gpus for offer in self.of("azure", instance="Standard_NV4as_v4")} == {0.125}
         assert {offer.gpus for offer in self.of("runpod", instance="1x_PRO-6000-MIG-24GB_SECURE")} == {0.25}
 
-    def test_what_is_wrong_is_quarantined_with_its_reason(self) -> None:
+    def test_invalid_rows_are_quarantined_with_a_reason(self) -> None:
         assert set(self.answer.reasons) == {
             "price-zero",
             "known-fault",
@@ -144,14 +144,14 @@ class TestTheCatalogOfSkyPilotAsItStands:
         assert not {"aws", "gcp", "runpod", "lambda", "nebius", "verda"} & stale
         assert {offer.observed for offer in self.of("azure")} == {"2024-08-19"}
 
-    def test_an_answer_can_be_made_again_as_it_was_known(self, catalog: Catalog, tmp_path: Path) -> None:
+    def test_answer_is_reproducible_as_of_a_recorded_day(self, catalog: Catalog, tmp_path: Path) -> None:
         source = tmp_path / "aws.csv"
         source.write_bytes(answers.skypilot(answers.p5(price="50.0")))
         with open_for_reading(self.folder) as connection:
             assert connection is not None
             before = offers_on(connection, None, TODAY, OfferQuery(provider="aws"))
         later = date(2026, 11, 16)
-        catalog_import(source, catalog=catalog, today=later, seen=later, folder=self.folder, trusting=True)
+        catalog_import(source, catalog=catalog, today=later, observed_on=later, folder=self.folder, trusting=True)
         with open_for_reading(self.folder) as connection:
             assert connection is not None
             assert offers_on(connection, None, TODAY, OfferQuery(provider="aws")) == before
@@ -174,8 +174,8 @@ def test_a_list_of_ones_own_with_discounts_and_periods(tmp_path: Path, folder: P
     )
     answer = catalog_import(path, catalog=catalog, today=TODAY, folder=folder)
     adds_up(answer)
-    found = {offer.region: (offer.gpu, offer.gpus, offer.price, offer.currency, offer.term) for offer in offers(folder)}
-    assert found == {
+    prices = {offer.region: (offer.gpu, offer.gpus, offer.price, offer.currency, offer.term) for offer in offers(folder)}
+    assert prices == {
         "us-east-1": ("h100-sxm", 8, Decimal(34), "USD", "reserved-1y"),
         "Seoul": ("rtx-4090", 2, Decimal("3.5"), "USD", "on-demand"),
         "Busan": ("l4", 1, Decimal(1000), "KRW", "on-demand"),
@@ -227,7 +227,7 @@ def test_gzip_subfolders_and_gpuhunt_zips_are_read(tmp_path: Path, folder: Path,
     assert {(row.source, row.scope) for row in answer.snapshots} == {("skypilot", "aws"), ("skypilot", "gcp"), ("gpuhunt", "aws")}
     assert answer.passed_over == ("images.csv",)
     assert {offer.observed for offer in offers(folder)} == {"2026-09-01"}
-    assert Counter(offer.includes for offer in offers(folder))["gpu"] == 2  # no N1 host is listed beside the T4
+    assert Counter(offer.includes for offer in offers(folder))["gpu"] == 2  # no N1 host is listed for the T4
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,9 @@ def test_the_day_in_a_name(path: str, day: date | None) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe", b"\x1f\x8b broken", b"{}", b"[1]"])
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.json", "x.zip"])
-def test_files_that_are_no_lists_are_told_of(tmp_path: Path, folder: Path, catalog: Catalog, name: str, content: bytes) -> None:
+def test_files_that_are_no_price_lists_are_reported(
+    tmp_path: Path, folder: Path, catalog: Catalog, name: str, content: bytes
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     try:
@@ -256,7 +258,7 @@ def test_files_that_are_no_lists_are_told_of(tmp_path: Path, folder: Path, catal
     assert answer.kept == 0
 
 
-def test_a_path_that_is_not_there_or_never_ends_is_told_of(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
+def test_missing_or_endless_path_is_reported(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
     with pytest.raises(UsageError) as caught:
         catalog_import(tmp_path / "none.csv", catalog=catalog, today=TODAY, folder=folder)
     assert caught.value.kind == "cannot-import"
@@ -272,7 +274,7 @@ def test_a_path_that_is_not_there_or_never_ends_is_told_of(tmp_path: Path, folde
 def filled(tmp_path: Path, folder: Path, catalog: Catalog) -> Path:
     for day, price in (("2026-01-01", "0.5"), ("2026-02-01", "0.6"), ("2026-03-01", "0.6")):
         path = write(tmp_path / "ours.csv", "provider,gpu,price,region", f"colo,L4,{price},Seoul", "colo,T4,0.3,Seoul")
-        catalog_import(path, catalog=catalog, today=TODAY, seen=date.fromisoformat(day), folder=folder)
+        catalog_import(path, catalog=catalog, today=TODAY, observed_on=date.fromisoformat(day), folder=folder)
     return folder
 
 
@@ -286,7 +288,7 @@ def test_an_export_imports_again_as_the_same_history(filled: Path, tmp_path: Pat
         assert here == there
 
 
-def test_an_export_of_a_day_goes_to_a_stream(filled: Path, catalog: Catalog) -> None:
+def test_export_of_a_day_can_be_written_to_a_stream(filled: Path, catalog: Catalog) -> None:
     stream = io.StringIO()
     assert catalog_export(None, stream, as_of=date(2026, 1, 15), gpu="L4", catalog=catalog, folder=filled) == 1
     (line,) = csv.DictReader(io.StringIO(stream.getvalue()))
@@ -305,6 +307,6 @@ def test_parquet_has_dates_and_decimals(filled: Path, tmp_path: Path, catalog: C
 
 
 @pytest.mark.parametrize("name", ["out.xlsx", "out", "/dev/null/out.csv"])
-def test_an_export_that_cannot_be_written_is_told_of(filled: Path, catalog: Catalog, name: str) -> None:
+def test_export_that_cannot_be_written_is_reported(filled: Path, catalog: Catalog, name: str) -> None:
     with pytest.raises(UsageError):
         catalog_export(name, io.StringIO(), catalog=catalog, folder=filled)

@@ -1,4 +1,4 @@
-"""Lines of published price lists: which become offers, which are set aside, which are refused, and how halves are joined."""
+"""Lines of published price lists: offers, skipped and refused lines, and joining of GPU and host prices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SKY = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Pri
 
 
 def lines(header: list[str], *rows: dict[str, object] | str) -> list[str]:
-    """A CSV file; a text stands for a line as it is."""
+    """A CSV file; a text is a line as it is."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
@@ -76,7 +76,7 @@ class TestGpuhunt:
         assert read.aside == 1
         assert [(row.instance, row.count, row.memory_mib) for row in offers] == [("p5.48xlarge", None, None)]
 
-    def test_spot_is_told_in_either_spelling(self, resolver: Resolver) -> None:
+    def test_spot_is_recognised_in_either_spelling(self, resolver: Resolver) -> None:
         offers, _, _ = self.read("aws", resolver, hunt(spot="True"), hunt(spot="true"), hunt(spot="False"), hunt(spot=""))
         assert [row.term for row in offers] == ["spot", "spot", "on-demand", "on-demand"]
 
@@ -111,7 +111,7 @@ class TestSkypilot:
             list(skypilot.skypilot_rows([], "aws", resolver.machine_of, ReadCounts()))
         assert error.value.kind == "not-a-catalog"
 
-    def test_each_price_of_a_line_is_an_offer_and_none_is_told(self, resolver: Resolver) -> None:
+    def test_each_price_of_a_line_is_an_offer_and_a_line_without_one_is_reported(self, resolver: Resolver) -> None:
         offers, reasons, read = self.read(
             "aws", resolver, sky(), sky(SpotPrice=""), sky(Price="nan", SpotPrice="nan"), sky(Price="dear"), "too,few"
         )
@@ -131,7 +131,7 @@ class TestSkypilot:
         ("provider", "stated", "mib"),
         [("aws", 81920, 81920), ("runpod", 80, 81920), ("vast", 8 * 81920, 81920), ("aws", 0, None)],
     )
-    def test_memory_is_of_one_gpu_whatever_the_field_holds(
+    def test_memory_is_per_gpu_even_if_the_field_has_the_total(
         self, resolver: Resolver, provider: str, stated: int, mib: float | None
     ) -> None:
         info = f"{{'Gpus': [{{'Name': 'H100 SXM', 'MemoryInfo': {{'SizeInMiB': {stated}}}}}]}}"
@@ -180,11 +180,11 @@ class TestHostsAndGpusApart:
         offers, _ = self.read(resolver, self.host("a2-highgpu-1g", "0.7"), self.gpu("A100", 1, "3", "1"))
         assert [term for _, term, _, _ in offers] == ["on-demand"]
 
-    def test_a_host_listed_at_nothing_leaves_no_believable_sum(self, resolver: Resolver) -> None:
+    def test_host_price_of_zero_gives_a_price_of_zero(self, resolver: Resolver) -> None:
         offers, _ = self.read(resolver, self.host("a2-highgpu-1g", "0"), self.gpu("A100", 1, "3"))
         assert offers == [("a2-highgpu-1g", "on-demand", Decimal(0), "gpu+host")]
 
-    def test_where_the_gpus_price_is_the_machines_the_hosts_is_not_added(self, resolver: Resolver) -> None:
+    def test_host_price_is_not_added_if_the_gpu_price_includes_it(self, resolver: Resolver) -> None:
         offers, _ = self.read(resolver, self.host("a4-highgpu-8g", "0"), self.gpu("B200", 8, "80"))
         assert offers == [("a4-highgpu-8g", "on-demand", Decimal(80), "gpu+host")]
 
@@ -193,7 +193,7 @@ class TestHostsAndGpusApart:
         assert offers == []
         assert refused == [RejectedRow("no-host", "A100 x 1 us-central1-a"), RejectedRow("no-price", "A100 x 2 us-central1-a")]
 
-    def test_where_the_host_is_free_to_choose_the_gpu_is_also_an_offer_by_itself(self, resolver: Resolver) -> None:
+    def test_gpu_with_a_configurable_host_is_also_an_offer_by_itself(self, resolver: Resolver) -> None:
         offers, refused = self.read(
             resolver, self.host("n1-standard-4", "0.19"), self.host("n1-standard-8", "0.38"), self.gpu("T4", 1, "0.35")
         )
@@ -203,7 +203,7 @@ class TestHostsAndGpusApart:
         ]
         assert refused == []
 
-    def test_lines_that_stand_for_themselves_are_not_taken(self, resolver: Resolver) -> None:
+    def test_lines_with_machine_or_unknown_gpu_are_not_joined(self, resolver: Resolver) -> None:
         def row(provider: str, **cells: Any) -> OfferRow:
             usual: dict[str, Any] = {"instance": "", "region": "r", "accelerator": "A100", "count": 1.0, "memory_mib": None}
             return OfferRow(provider, **{**usual, "term": "on-demand", "price": Decimal(1), **cells})
@@ -229,7 +229,7 @@ class TestAws:
             read,
         )
 
-    def test_a_file_without_a_column_is_told_with_its_name(self, resolver: Resolver) -> None:
+    def test_missing_column_is_reported_with_the_file_name(self, resolver: Resolver) -> None:
         with pytest.raises(DataError) as error:
             list(aws_rows(iter(["\n"] * 5 + ["SKU,OfferTermCode\n"]), "us-east-1", resolver.machine_of, ReadCounts()))
         assert error.value.kind == "http-malformed"
@@ -268,7 +268,7 @@ class TestAws:
             ("https://x/AmazonEC2/current/us-east-1/index.csv", None),
         ],
     )
-    def test_the_day_of_a_version_where_it_is_one(self, url: str, day: date | None) -> None:
+    def test_day_is_read_from_a_version_that_is_a_date(self, url: str, day: date | None) -> None:
         assert _day(url) == day
 
 
@@ -282,7 +282,7 @@ def test_a_mirror_is_an_address_of_the_web() -> None:
     usual = "https://usual.example/"
     assert source_url("aws", usual, {}) == "https://usual.example"
     assert source_url("aws", usual, {"WHICHGPU_URL_AWS": " http://mirror.example/aws// "}) == "http://mirror.example/aws"
-    for named in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
-        with pytest.raises(UsageError, match=named) as error:
-            source_url("aws", usual, {"WHICHGPU_URL_AWS": named})
+    for address in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
+        with pytest.raises(UsageError, match=address) as error:
+            source_url("aws", usual, {"WHICHGPU_URL_AWS": address})
         assert error.value.kind == "bad-address"

@@ -29,31 +29,29 @@ LIST = "provider,gpu,price,region\ncolo,L4,0.5,Seoul\ncolo,T4,0.3,Seoul\n"
 
 
 def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
-    """Kind and words of the one problem an import met; nothing was kept."""
+    """Kind and message of the one problem of an import; nothing was stored."""
     outcomes, passed = import_prices(path, catalog, TODAY, folder=folder)
-    (found,) = [problem for outcome in outcomes for problem in outcome.problems]
+    (source_problem,) = [problem for outcome in outcomes for problem in outcome.problems]
     assert not any(outcome.batches for outcome in outcomes)
     assert not passed
     assert live_offers(folder=folder) == ()
-    return found.kind, str(found.message)
+    return source_problem.kind, str(source_problem.message)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_LINE_BYTES", 40), ("MAX_FILE_BYTES", 60)])
-def test_a_file_that_unpacks_to_more_than_there_may_be_is_given_up(
-    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+@pytest.mark.parametrize(("limit", "maximum"), [("MAX_LINE_BYTES", 40), ("MAX_FILE_BYTES", 60)])
+def test_unpacking_stops_at_the_size_limit(
+    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, maximum: int
 ) -> None:
     path = tmp_path / "ours.csv.gz"
     path.write_bytes(gzip.compress((LIST + "colo,A10G,0.7," + "x" * 30 + "\n").encode()))
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
-    monkeypatch.setattr(import_files, limit, most)
-    kind, said = problem(path, catalog, tmp_path / "another")
+    monkeypatch.setattr(import_files, limit, maximum)
+    kind, message = problem(path, catalog, tmp_path / "another")
     assert kind == "not-a-catalog"
-    assert "MiB" in said
+    assert "MiB" in message
 
 
-def test_json_is_read_whole_and_so_has_a_lower_limit(
-    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_has_a_lower_size_limit(tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ours.json"
     content = json.dumps({"offers": [{"provider": "colo", "gpu": "L4", "price": {"amount": "0.7", "currency": "EUR"}}]})
     path.write_text(content)
@@ -63,7 +61,7 @@ def test_json_is_read_whole_and_so_has_a_lower_limit(
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
 
 
-def test_gpuhunts_own_csv_is_known_without_its_archive(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
+def test_gpuhunt_csv_is_recognised_without_its_archive(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
     path = tmp_path / "aws.csv"
     header = "instance_name,location,price,cpu,memory,gpu_vendor,gpu_count,gpu_name,gpu_memory,spot,disk_size"
     path.write_text(f"{header}\ng4dn.xlarge,us-east-1,0.526,4,16,nvidia,1,T4,16,False,\n")
@@ -89,9 +87,7 @@ def test_there_is_no_store_to_write_without_a_home(monkeypatch: pytest.MonkeyPat
     assert error.value.kind == "store-homeless"
 
 
-def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unwritable_folder_is_reported_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     check_writable(folder)
     assert not list(folder.rglob("*.*"))  # tried, and nothing left behind
 
@@ -104,7 +100,7 @@ def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
     assert error.value.kind == "store-unopenable"
 
 
-def test_a_store_beside_a_folder_that_is_a_file_counts_as_none(tmp_path: Path) -> None:
+def test_store_in_a_folder_that_is_a_file_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     lost = tmp_path / "file" / "store"
     assert live_offers(folder=lost) == ()
@@ -114,16 +110,16 @@ def test_a_store_beside_a_folder_that_is_a_file_counts_as_none(tmp_path: Path) -
         assert connection is None
 
 
-def test_switching_the_log_waits_for_others_and_gives_up_on_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_mode_change_waits_for_locks_and_stops_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy:
-        """A connection whose file others hold so many times."""
+        """A connection whose file is locked for the first few calls."""
 
         def __init__(self, times: int, name: str) -> None:
-            self.times, self.name, self.asked = times, name, 0
+            self.times, self.name, self.calls = times, name, 0
 
         def execute(self, _: str) -> Busy:
-            self.asked += 1
-            if self.asked <= self.times:
+            self.calls += 1
+            if self.calls <= self.times:
                 problem = sqlite3.OperationalError("locked")
                 problem.sqlite_errorname = self.name
                 raise problem
@@ -136,13 +132,13 @@ def test_switching_the_log_waits_for_others_and_gives_up_on_faults(monkeypatch: 
     monkeypatch.setattr("time.sleep", slept.append)
     patient = Busy(3, "SQLITE_BUSY_RECOVERY")
     price_store._log_ahead(patient)  # type: ignore[arg-type]
-    assert (patient.asked, len(slept)) == (4, 3)
+    assert (patient.calls, len(slept)) == (4, 3)
     with pytest.raises(sqlite3.OperationalError):
         price_store._log_ahead(Busy(1, "SQLITE_IOERR"))  # type: ignore[arg-type]
     endless = Busy(1000, "SQLITE_BUSY")
     with pytest.raises(sqlite3.OperationalError):
         price_store._log_ahead(endless)  # type: ignore[arg-type]
-    assert endless.asked == 100
+    assert endless.calls == 100
 
 
 def test_terms_of_ones_own_without_a_home_or_that_cannot_be_read(
@@ -170,7 +166,7 @@ def test_a_count_of_gpus_that_is_none_is_refused(tmp_path: Path, catalog: Catalo
     assert error.value.kind == "bad-overlay"
 
 
-def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_only(tmp_path: Path, catalog: Catalog) -> None:
+def test_discount_applies_to_upfront_too_and_to_list_prices_only(tmp_path: Path, catalog: Catalog) -> None:
     path = tmp_path / "prices.toml"
     path.write_text("[discounts]\naws = '10%'\n")
     terms = read_overlay(path, catalog, TODAY)
@@ -181,7 +177,7 @@ def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_onl
 
 
 @pytest.mark.parametrize("text", ["half", "-1%", "100%", "1", "inf", "nan"])
-def test_a_share_is_at_least_nothing_and_less_than_all(text: str) -> None:
+def test_discount_is_from_0_to_below_1(text: str) -> None:
     with pytest.raises(ValueError, match=text):
         parse_discount(text)
     assert (parse_discount("0"), parse_discount("99.9%"), parse_discount("")) == (Decimal(0), Decimal("0.999"), Decimal(0))
@@ -195,16 +191,16 @@ def test_a_day_of_the_web_without_a_zone_is_of_greenwich() -> None:
     assert _date("soon") is _date("") is _date(None) is None
 
 
-def test_what_was_worked_out_is_forgotten_before_it_grows_without_end(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_size_is_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichgpu.catalog.live.resolve.MAX_CACHED", 2)
     resolver = Resolver(catalog)
 
-    def told(accelerator: str, count: float | None = 1.0) -> ResolvedGpu | Rejection:
+    def resolve(accelerator: str, count: float | None = 1.0) -> ResolvedGpu | Rejection:
         return resolver.resolve(OfferRow("colo", "", "r", accelerator, count, None, "on-demand", Decimal(1)))
 
-    first = told("L4")
+    first = resolve("L4")
     assert isinstance(first, ResolvedGpu)
-    assert [len(resolver._known) for name in ("T4", "A10G", "L4") if told(name)] == [2, 1, 2]
-    assert told("L4") == first
-    assert told("L4", 200_000.0) == Rejection("gpus", "200000")
-    assert told("   ") == Rejection("unknown-gpu", "   ")
+    assert [len(resolver._known) for name in ("T4", "A10G", "L4") if resolve(name)] == [2, 1, 2]
+    assert resolve("L4") == first
+    assert resolve("L4", 200_000.0) == Rejection("gpus", "200000")
+    assert resolve("   ") == Rejection("unknown-gpu", "   ")

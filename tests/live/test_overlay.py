@@ -54,7 +54,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_discounts_contracts_and_owned_machines_say_what_they_are(tmp_path: Path, catalog: Catalog) -> None:
+def test_discounts_contracts_and_owned_machines_are_labelled(tmp_path: Path, catalog: Catalog) -> None:
     overlay = read_overlay(write(tmp_path, FILE), catalog, TODAY)
     offers = apply_overlay([LISTED], overlay, TODAY)
     assert [offer.standing for offer in offers] == ["discounted", "contract", "contract", "owned"]
@@ -132,7 +132,7 @@ def test_the_file_in_the_config_directory_is_found(tmp_path: Path, catalog: Cata
         ("[[[", "config-malformed"),
     ],
 )
-def test_a_wrong_file_is_told_of_with_its_name(tmp_path: Path, catalog: Catalog, text: str, kind: str) -> None:
+def test_invalid_file_is_reported_with_its_name(tmp_path: Path, catalog: Catalog, text: str, kind: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as caught:
         read_overlay(path, catalog, TODAY)

@@ -1,4 +1,4 @@
-"""What is handed to pyarrow, which is an extra: each column's type, days as days, and so many rows at a time."""
+"""What is passed to pyarrow, an optional dependency: each column's type, days as dates, rows in batches."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_without_pyarrow_the_extra_is_named_before_any_work(monkeypatch: pytest.
     assert error.value.kind == "needs-extra"
 
 
-def test_the_form_is_told_by_the_ending(arrow: PlayedArrow) -> None:
+def test_format_follows_the_file_extension(arrow: PlayedArrow) -> None:
     assert [check_export(name) for name in ("a.CSV", "a.b.json", "a.parquet")] == [".csv", ".json", ".parquet"]
     with pytest.raises(UsageError, match=r"prices\.xlsx") as error:
         check_export("prices.xlsx")

@@ -29,7 +29,7 @@ class Importer:
         """Import these lines and one offer at its known price."""
         self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
         return catalog_import(
-            self.path, catalog=self.catalog, today=day or TODAY, seen=day, folder=self.folder, trusting=trusting
+            self.path, catalog=self.catalog, today=day or TODAY, observed_on=day, folder=self.folder, trusting=trusting
         )
 
     def stored(self) -> dict[str, Decimal]:
@@ -59,7 +59,7 @@ def importer(tmp_path: Path, folder: Path, catalog: Catalog) -> Importer:
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,KRW,gpu-hour", "below-power"),
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,10,KRW,hour", "below-power"),
         ("colo,own8,Seoul,H100 SXM,8,on-demand,100,KRW,hour", "below-power"),
-        ("colo,trn,Seoul,Trainium2,4,on-demand,1,VND,hour", "below-power"),  # whose power nobody states
+        ("colo,trn,Seoul,Trainium2,4,on-demand,1,VND,hour", "below-power"),  # without a published power limit
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,900000,EUR,hour", "too-dear"),
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1000000000000,VND,hour", "too-dear"),
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,0.0000001,EUR,hour", "price-zero"),
@@ -132,7 +132,7 @@ def test_a_list_with_days_is_compared_with_the_bundled_history(importer: Importe
         "colo,own8,Seoul,H100 SXM,8,committed-3y,10,USD,hour",
     ],
 )
-def test_plausible_prices_are_kept_in_every_currency(importer: Importer, line: str) -> None:
+def test_plausible_prices_pass_in_every_currency(importer: Importer, line: str) -> None:
     assert importer.take(line).reasons == {}
     assert len(importer.stored()) == 1
 
@@ -148,7 +148,7 @@ def test_a_jump_against_the_history_is_accepted_when_a_later_day_has_it_again_or
     assert importer.take(line, other, trusting=True).reasons == {}
 
 
-def test_a_jump_is_seen_across_currencies(importer: Importer) -> None:
+def test_price_jump_is_detected_across_currencies(importer: Importer) -> None:
     machine = "colo,own8,Seoul,H100 SXM,8,on-demand"
     assert importer.take(f"{machine},40,USD,hour", day=TODAY - timedelta(1)).reasons == {}
     assert importer.take(f"{machine},8000,KRW,hour").reasons == {"jump": 1}
@@ -192,7 +192,7 @@ def test_every_bundled_price_is_within_its_own_range(catalog: Catalog) -> None:
             assert range_.plausible_low <= price / row.gpus <= range_.plausible_high, row
 
 
-def test_a_gpu_nobody_prices_has_no_reference(catalog: Catalog) -> None:
+def test_gpu_without_prices_has_no_reference(catalog: Catalog) -> None:
     from whichgpu.catalog.currency import DollarRates
 
     references = ReferencePrices(catalog, DollarRates(catalog.exchange))

@@ -33,7 +33,7 @@ from whichgpu.price.asof import prices_on_day
 
 
 class Keeper:
-    """A store that takes looks."""
+    """A store that takes snapshots."""
 
     def __init__(self, folder: Path, resolver: Resolver) -> None:
         self.folder, self.resolver = folder, resolver
@@ -44,24 +44,24 @@ class Keeper:
         trusting = bool(settings.pop("trusting", False))
         listed = list(rows)
         usual = {"source": "test", "scope": "all", "read": ReadCounts(len(listed))}
-        batch = PriceBatch(rows=iter(listed), seen=date.fromisoformat(day), **{**usual, **settings})  # type: ignore[arg-type]
+        batch = PriceBatch(rows=iter(listed), observed_on=date.fromisoformat(day), **{**usual, **settings})  # type: ignore[arg-type]
         with open_for_writing(self.folder) as connection:
             return save_batch(connection, batch, self.resolver, date.fromisoformat(recorded or day), "r", trusting)
 
-    def on(self, day: str | None = None, known: str | None = None, **wish: object) -> dict[str, str]:
-        """Prices by instance, of the looks that count."""
-        price_history = self.offers(day, known, also_ended=True, **wish)
+    def on(self, day: str | None = None, as_known: str | None = None, **filters: object) -> dict[str, str]:
+        """Prices by instance, of the snapshots that count."""
+        price_history = self.offers(day, as_known, also_ended=True, **filters)
         stood = prices_on_day(price_history, date.fromisoformat(day) if day else TODAY)
         return {one.observation.instance: str(one.observation.price) for one in stood}
 
     def offers(
-        self, day: str | None = None, known: str | None = None, also_ended: bool = False, **wish: object
+        self, day: str | None = None, as_known: str | None = None, also_ended: bool = False, **filters: object
     ) -> list[Observation]:
         with open_for_reading(self.folder) as connection:
             assert connection is not None
             as_of = date.fromisoformat(day) if day else None
-            until = date.fromisoformat(known) if known else None
-            return offers_on(connection, as_of, until, OfferQuery(**wish), also_ended)  # type: ignore[arg-type]
+            until = date.fromisoformat(as_known) if as_known else None
+            return offers_on(connection, as_of, until, OfferQuery(**filters), also_ended)  # type: ignore[arg-type]
 
     def refused(self) -> list[tuple[str, str]]:
         with open_for_reading(self.folder) as connection:
@@ -79,7 +79,7 @@ def row(instance: str = "a", price: str = "0.5", **changes: object) -> OfferRow:
     return replace(usual, **changes)
 
 
-def test_an_unchanged_price_is_one_run_from_first_to_last_look(keeper: Keeper) -> None:
+def test_unchanged_price_is_one_observation_from_first_to_last_snapshot(keeper: Keeper) -> None:
     for day in ("2026-01-01", "2026-02-01", "2026-03-01"):
         summary = keeper.take([row()], day)
     assert summary.changed == 0
@@ -105,7 +105,7 @@ def test_a_changed_price_ends_a_run_and_begins_another(keeper: Keeper) -> None:
     assert (second.observed, second.ended) == ("2026-03-01", None)
 
 
-def test_an_offer_that_is_gone_is_gone_and_may_come_back(keeper: Keeper) -> None:
+def test_withdrawn_offer_disappears_and_may_return(keeper: Keeper) -> None:
     keeper.take([row(), row("b")], "2026-01-01")
     keeper.take([row("b")], "2026-02-01")
     assert keeper.on("2026-01-31") == {"a": "0.5", "b": "0.5"}
@@ -127,23 +127,23 @@ def test_every_snapshot_can_be_made_again(keeper: Keeper) -> None:
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         for number, look in enumerate(looks, 1):
-            found = {(run.instance, run.price) for run in snapshot_observations(connection, number) or ()}
-            assert found == {(entry.instance, entry.price) for entry in look}
+            prices = {(run.instance, run.price) for run in snapshot_observations(connection, number) or ()}
+            assert prices == {(entry.instance, entry.price) for entry in look}
         assert snapshot_observations(connection, 5) is None
 
 
-def test_what_was_known_then_does_not_change_with_later_looks(keeper: Keeper) -> None:
+def test_past_state_does_not_change_with_later_snapshots(keeper: Keeper) -> None:
     keeper.take([row(price="0.5"), row("b")], "2026-01-01", recorded="2026-01-02")
     keeper.take([row(price="0.6")], "2026-02-01", recorded="2026-02-02")
-    before = keeper.offers(known="2026-01-15")
+    before = keeper.offers(as_known="2026-01-15")
     assert {(offer.instance, str(offer.price), offer.ended) for offer in before} == {("a", "0.5", None), ("b", "0.5", None)}
     keeper.take([row(price="0.9")], "2026-03-01", recorded="2026-03-02")
     keeper.take([row(price="0.4")], "2025-12-01", recorded="2026-03-03")
-    assert keeper.offers(known="2026-01-15") == before
-    assert keeper.offers(known="2025-12-31") == []
+    assert keeper.offers(as_known="2026-01-15") == before
+    assert keeper.offers(as_known="2025-12-31") == []
 
 
-def test_a_look_older_than_the_last_takes_its_place_in_between(keeper: Keeper) -> None:
+def test_snapshot_older_than_the_last_is_inserted_by_date(keeper: Keeper) -> None:
     keeper.take([row(price="0.5"), row("b")], "2026-01-01", recorded="2026-03-01")
     keeper.take([row(price="0.7")], "2026-03-01")
     keeper.take([row(price="0.6"), row("c", "0.9")], "2026-02-01", recorded="2026-03-02")
@@ -151,7 +151,7 @@ def test_a_look_older_than_the_last_takes_its_place_in_between(keeper: Keeper) -
     assert keeper.on("2026-03-01") == {"a": "0.7"}
 
 
-def test_two_looks_on_one_day_leave_the_later_price(keeper: Keeper) -> None:
+def test_of_two_snapshots_on_one_day_the_later_price_counts(keeper: Keeper) -> None:
     keeper.take([row(price="0.5")], "2026-01-01")
     keeper.take([row(price="0.6")], "2026-01-01")
     assert keeper.on() == {"a": "0.6"}
@@ -166,22 +166,24 @@ def test_zones_of_a_region_are_one_offer_at_the_lowest_price(keeper: Keeper) -> 
     assert live_offers(folder=keeper.folder)[0].note is None
 
 
-def test_what_is_said_of_stock_is_kept_as_it_was_said(keeper: Keeper) -> None:
+def test_availability_is_stored_as_stated(keeper: Keeper) -> None:
     for day, words in (("2026-01-01", "stock: High"), ("2026-02-01", "stock: Low"), ("2026-03-01", None)):
         keeper.take([row(availability=words)], day)
-    notes = [keeper.offers(known=day)[0].note for day in ("2026-01-15", "2026-02-15", "2026-03-15")]
+    notes = [keeper.offers(as_known=day)[0].note for day in ("2026-01-15", "2026-02-15", "2026-03-15")]
     assert notes == ["stock: High", "stock: Low", None]
     assert keeper.offers()[0].observed == "2026-01-01"  # the price did not change
 
 
 def test_rows_with_days_of_their_own_are_history(keeper: Keeper) -> None:
     days = [("2026-01-01", "0.5"), ("2026-01-08", "0.5"), ("2026-01-15", "0.6"), ("2026-01-22", "0.5")]
-    rows = [row(price=price, seen=date.fromisoformat(day)) for day, price in days]
+    rows = [row(price=price, observed_on=date.fromisoformat(day)) for day, price in days]
     keeper.take(rows, "2026-06-01", complete=False)
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
-        found = [(run.observed, run.last_observed, run.ended, str(run.price)) for run in price_history(connection, OfferQuery())]
-    assert found == [
+        history = [
+            (run.observed, run.last_observed, run.ended, str(run.price)) for run in price_history(connection, OfferQuery())
+        ]
+    assert history == [
         ("2026-01-01", "2026-01-08", "2026-01-15", "0.5"),
         ("2026-01-15", "2026-01-15", "2026-01-22", "0.6"),
         ("2026-01-22", "2026-01-22", None, "0.5"),
@@ -193,16 +195,16 @@ def test_rows_with_days_of_their_own_are_history(keeper: Keeper) -> None:
         assert len(list(price_history(connection, OfferQuery()))) == 3
 
 
-def test_what_changed_since_a_look(keeper: Keeper) -> None:
+def test_changes_since_a_snapshot(keeper: Keeper) -> None:
     keeper.take([row(), row("b")], "2026-01-01")
     keeper.take([row(price="0.6"), row("c", "0.9")], "2026-02-01")
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
-        told = {(run.instance, str(run.price), new) for run, new in changes_since(connection, 1, OfferQuery())}
-    assert told == {("a", "0.5", False), ("a", "0.6", True), ("b", "0.5", False), ("c", "0.9", True)}
+        changes = {(run.instance, str(run.price), new) for run, new in changes_since(connection, 1, OfferQuery())}
+    assert changes == {("a", "0.5", False), ("a", "0.6", True), ("b", "0.5", False), ("c", "0.9", True)}
 
 
-def test_an_unchanged_answer_counts_as_a_look(keeper: Keeper) -> None:
+def test_not_modified_reply_counts_as_a_snapshot(keeper: Keeper) -> None:
     keeper.take([row(), row("b", "0")], "2026-01-01")
     summary = keeper.take([], "2026-02-01", unchanged=True)
     assert (summary.unchanged, summary.prices, summary.kept, summary.quarantined) == (True, 2, 1, 1)
@@ -256,7 +258,7 @@ def test_an_error_in_the_middle_leaves_the_store_as_it_was(keeper: Keeper) -> No
         ("words", [row(includes="everything")]),
         ("words", [row("a\x1b[31m")]),
         ("words", [row("a" * 300)]),
-        ("future", [row(seen=date(2027, 1, 1))]),
+        ("future", [row(observed_on=date(2027, 1, 1))]),
         ("below-power", [row(price="0.001")]),
         ("too-dear", [row(price="101")]),
         ("spot-above-on-demand", [row(price="0.5"), row(price="0.6", term="spot")]),
@@ -264,7 +266,7 @@ def test_an_error_in_the_middle_leaves_the_store_as_it_was(keeper: Keeper) -> No
         ("all-for-one", [row("one", "0.5"), row("eight", "32", count=8.0)]),
     ],
 )
-def test_what_cannot_be_true_is_quarantined(keeper: Keeper, reason: str, rows: list[OfferRow | RejectedRow]) -> None:
+def test_implausible_prices_are_quarantined(keeper: Keeper, reason: str, rows: list[OfferRow | RejectedRow]) -> None:
     summary = keeper.take([row("good"), *rows], "2026-01-01")
     assert list(summary.reasons) == [reason]
     assert summary.prices == summary.kept + summary.quarantined + summary.unknown
@@ -273,17 +275,17 @@ def test_what_cannot_be_true_is_quarantined(keeper: Keeper, reason: str, rows: l
     assert reason in REASONS
 
 
-def test_a_spot_price_equal_but_for_rounding_is_believed(keeper: Keeper) -> None:
+def test_spot_price_equal_up_to_rounding_is_accepted(keeper: Keeper) -> None:
     keeper.take([row(price="0.22429"), row(price="0.2243", term="spot")], "2026-01-01")
     assert len(keeper.offers()) == 2
 
 
-def test_larger_hosts_for_one_gpu_are_no_fault(keeper: Keeper) -> None:
+def test_larger_hosts_for_one_gpu_are_plausible(keeper: Keeper) -> None:
     rows = [row("xlarge", "0.8"), row("16xlarge", "3.4"), row("12xlarge", "4.6", count=4.0), row("48xlarge", "13.35", count=8.0)]
     assert keeper.take(rows, "2026-01-01").reasons == {}
 
 
-def test_a_jump_is_believed_when_it_is_seen_again(keeper: Keeper) -> None:
+def test_price_jump_is_accepted_when_observed_twice(keeper: Keeper) -> None:
     keeper.take([row(), row("b")], "2026-01-01")
     first = keeper.take([row(price="2"), row("b")], "2026-02-01")
     assert first.reasons == {"jump": 1}
@@ -305,10 +307,10 @@ def test_spot_prices_may_jump_more(keeper: Keeper) -> None:
     assert keeper.take(look("20"), "2026-03-03", trusting=True).reasons == {}
 
 
-def test_content_known_to_be_old_is_of_its_day(keeper: Keeper) -> None:
+def test_dated_content_is_stored_under_its_own_day(keeper: Keeper) -> None:
     read = ReadCounts(1, digest="abc")
     summary = keeper.take([row()], "2026-08-22", read=read, seen_of_digest={"abc": date(2024, 8, 19)}, recorded="2026-11-15")
-    assert (summary.seen, summary.content) == (date(2024, 8, 19), date(2024, 8, 19))
+    assert (summary.observed_on, summary.content) == (date(2024, 8, 19), date(2024, 8, 19))
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         (status,) = series_status(connection, TODAY)
@@ -325,7 +327,7 @@ def test_the_age_of_content_is_that_of_the_last_change(keeper: Keeper) -> None:
     assert (status.content, status.stale, status.snapshots) == ("2026-09-01", True, 3)
 
 
-def test_wishes_are_narrowed_in_the_store(keeper: Keeper) -> None:
+def test_filters_are_applied_in_the_store(keeper: Keeper) -> None:
     keeper.take(
         [row(), row("b", term="spot", price="0.2"), row("c", region="south"), row("d", accelerator="T4", memory_mib=None)],
         "2026-01-01",
@@ -337,6 +339,6 @@ def test_wishes_are_narrowed_in_the_store(keeper: Keeper) -> None:
     assert keeper.on(gpus=frozenset()) == {}
 
 
-def test_there_is_nothing_where_there_is_no_store(tmp_path: Path) -> None:
+def test_missing_store_has_no_prices(tmp_path: Path) -> None:
     assert live_offers(folder=tmp_path / "nowhere") == ()
     assert not (tmp_path / "nowhere").exists()

@@ -1,4 +1,4 @@
-"""`catalog refresh` and its sources on the command line: what failed is named, the rest kept, bars only on a terminal."""
+"""`catalog refresh` and its sources on the command line: failures are named, the rest stored, bars on terminals only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def test_refresh_names_what_failed_and_keeps_the_rest(served: Server) -> None:
+def test_refresh_names_failed_sources_and_stores_the_others(served: Server) -> None:
     served.on("/vast/bundles/", Answer(403))
     reply = call("catalog", "refresh", "azure", "vast")
     assert reply.code == 0
@@ -31,14 +31,14 @@ def test_refresh_names_what_failed_and_keeps_the_rest(served: Server) -> None:
     assert any(row["problem"] for row in document["snapshots"])
 
 
-def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None:
+def test_refresh_without_any_reachable_source_is_a_data_error(served: Server) -> None:
     served.on("/vast/bundles/", Answer(403))
     reply = call("catalog", "refresh", "vast")
     assert reply.code == 3
     assert "responded with status 403" in reply.err
 
 
-def test_a_dead_network_is_told_once_a_source_and_leaves_no_store(monkeypatch: pytest.MonkeyPatch, never_waits: None) -> None:
+def test_dead_network_is_reported_once_per_source_and_leaves_no_store(monkeypatch: pytest.MonkeyPatch, never_waits: None) -> None:
     before = call("catalog", "watch", "--gpu", "L4").err
     for name in ("SKYPILOT", "AZURE"):
         monkeypatch.setenv(f"WHICHGPU_URL_{name}", "http://127.0.0.1:1")
@@ -71,7 +71,7 @@ def test_a_terminal_gets_bars_and_a_pipe_none(served: Server) -> None:
     assert "\x1b" not in call("catalog", "refresh", "azure").err
 
 
-def test_sources_tell_what_they_give_and_need() -> None:
+def test_sources_list_their_content_and_requirements() -> None:
     rows = {row["source"]: row for row in call("catalog", "sources", "--json").json()["sources"]}
     assert set(rows) >= {"skypilot", "gpuhunt", "azure", "aws", "gcp", "runpod", "vast", "lambda"}
     assert rows["gcp"]["needs_key"] == "GOOGLE_API_KEY"

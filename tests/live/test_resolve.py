@@ -1,4 +1,4 @@
-"""Names of sources to variants: told apart where they can be, reported where not, never guessed."""
+"""Names of sources to variants: resolved if unambiguous, reported if not, never guessed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resolved(
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("columns", "variant"),
     [
         # A100: 40 or 80 GB, SXM or PCIe, by cloud
         (("aws", "p4d.24xlarge", "A100", 8, 40), ("a100-sxm-40gb", 8)),
@@ -68,13 +68,15 @@ def resolved(
         (("new", "x", "A6000", 1, 48), ("rtx-a6000", 1)),
     ],
 )
-def test_a_name_of_a_cloud_is_the_variant_it_rents(resolver: Resolver, told: tuple[str, ...], meant: tuple[str, float]) -> None:
-    provider, instance, name, count, *rest = told
-    assert resolved(resolver, provider, instance, name, count, *rest) == meant  # type: ignore[arg-type]
+def test_a_name_of_a_cloud_is_the_variant_it_rents(
+    resolver: Resolver, columns: tuple[str, ...], variant: tuple[str, float]
+) -> None:
+    provider, instance, name, count, *rest = columns
+    assert resolved(resolver, provider, instance, name, count, *rest) == variant  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("columns", "reason"),
     [
         (("new", "x", "H100", 8, 80), "unknown-gpu"),  # SXM or PCIe
         (("new", "x", "A100", 1, None), "unknown-gpu"),
@@ -87,17 +89,17 @@ def test_a_name_of_a_cloud_is_the_variant_it_rents(resolver: Resolver, told: tup
         (("new", "x", "L4", 1, 80), "memory"),
     ],
 )
-def test_what_cannot_be_told_is_reported(resolver: Resolver, told: tuple[str, ...], reason: str) -> None:
-    provider, instance, name, count, *rest = told
+def test_ambiguous_rows_are_reported(resolver: Resolver, columns: tuple[str, ...], reason: str) -> None:
+    provider, instance, name, count, *rest = columns
     assert resolved(resolver, provider, instance, name, count, *rest) == reason  # type: ignore[arg-type]
 
 
-def test_the_doubt_names_what_the_source_said(resolver: Resolver) -> None:
+def test_ambiguity_report_quotes_the_source(resolver: Resolver) -> None:
     row = OfferRow("new", "big-box", "r", "Q9000", 1.0, None, "on-demand", Decimal(1))
     assert resolver.resolve(row) == Rejection("unknown-gpu", "Q9000")
 
 
-def test_the_tables_point_at_what_there_is(catalog: Catalog) -> None:
+def test_tables_reference_existing_rows(catalog: Catalog) -> None:
     providers = {provider.id for provider in catalog.providers}
     for rule in source_tables.name_rules():
         assert rule.gpu == "=" or rule.gpu in catalog.gpu_by_id, rule

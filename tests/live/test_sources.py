@@ -43,10 +43,10 @@ def test_skypilot_gives_every_cloud_its_batch(harness: SourceHarness, server: Se
     demand, spot = only(harness, term="on-demand"), only(harness, term="spot")
     assert (demand.gpu, demand.gpus, demand.price, demand.source) == ("h100-sxm", 8, Decimal("55.04"), "skypilot")
     assert spot.price == Decimal("16.2")  # the lowest zone
-    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the look
+    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the snapshot
 
 
-def test_skypilot_is_asked_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:
+def test_skypilot_is_requested_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:
     serve_skypilot(server, {})
     server.on("/skypilot/aws/vms.csv", conditional(answers.skypilot(answers.p5())))
     harness.refresh("skypilot", day=date(2026, 11, 14))
@@ -111,7 +111,7 @@ def test_gpuhunt_with_a_broken_zip_is_refused(harness: SourceHarness, server: Se
 # Azure
 
 
-def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server: Server) -> None:
+def test_azure_pages_terms_and_skipped_rows(harness: SourceHarness, server: Server) -> None:
     year = {"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": 551880.0}
     serve_azure(
         server,
@@ -138,11 +138,11 @@ def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server
     assert outcome.batches[0].unknown_names == {"Standard_NX9_H900_v9": 1}
 
 
-def test_azure_in_another_currency_is_kept_in_it(harness: SourceHarness, server: Server) -> None:
+def test_azure_prices_stay_in_the_requested_currency(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item(currencyCode="KRW", retailPrice=136_000.5)])
     harness.refresh("azure", currency="KRW")
     assert (only(harness).currency, only(harness).price) == ("KRW", Decimal("136000.5"))
-    assert "currencyCode='KRW'" in server.asked[0].query
+    assert "currencyCode='KRW'" in server.received[0].query
 
 
 def test_azure_by_region_leaves_the_others_alone(harness: SourceHarness, server: Server) -> None:
@@ -195,7 +195,7 @@ def test_azure_that_leads_in_circles_or_away_is_refused(harness: SourceHarness, 
         assert outcome.batches == ()
 
 
-def test_a_page_that_fails_leaves_what_was_there(harness: SourceHarness, server: Server) -> None:
+def test_failed_page_leaves_stored_prices_unchanged(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()], [answers.azure_item(armRegionName="westus")])
     harness.refresh("azure", day=date(2026, 11, 1))
     before = harness.offers()
@@ -211,7 +211,7 @@ def test_a_rate_limit_is_waited_out(harness: SourceHarness, server: Server) -> N
     server.on("/azure", busy_then(2, Answer(body=answers.dumped(answers.azure_page(answers.azure_item())))))
     (outcome,) = harness.refresh("azure")
     assert good(outcome)
-    assert len(server.asked) == 3
+    assert len(server.received) == 3
 
 
 # all of them
@@ -228,7 +228,7 @@ SLOW = ("skypilot", "endless")  # it has two dozen files, each of which is read 
         for name in source_names()
     ],
 )
-def test_nothing_is_believed_of_an_answer_that_is_none(harness: SourceHarness, server: Server, name: str, answer: Answer) -> None:
+def test_malformed_reply_gives_no_prices(harness: SourceHarness, server: Server, name: str, answer: Answer) -> None:
     server.otherwise = lambda _: answer
     (outcome,) = harness.refresh(name)
     assert outcome.problems
@@ -237,7 +237,7 @@ def test_nothing_is_believed_of_an_answer_that_is_none(harness: SourceHarness, s
         assert connection is None
 
 
-def test_sources_are_asked_together_and_each_stands_for_itself(harness: SourceHarness, server: Server) -> None:
+def test_sources_are_fetched_concurrently_and_fail_independently(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()])
     server.on("/runpod", Answer(500))
     server.on("/vast/bundles/", {"offers": [answers.vast_offer()]})
@@ -255,9 +255,9 @@ class Cloudy:
     key = None
     heavy = False
 
-    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
+    def batches(self, source_request: SourceRequest) -> Iterator[PriceBatch]:
         row = OfferRow("cloudy", "c1.gpu", "north", "L4", 1.0, 24576, "on-demand", Decimal("0.5"))
-        yield PriceBatch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), ask.today, read=ReadCounts(2))
+        yield PriceBatch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), source_request.today, read=ReadCounts(2))
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_a_plug_in_adds_a_cloud_and_is_checked_like_ours(harness: SourceHarness)
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_broken_plug_in_is_told_of_by_name_and_cannot_take_ours() -> None:
+def test_broken_plug_in_is_reported_by_name_and_cannot_replace_a_builtin_source() -> None:
     with pytest.raises(DataError) as caught:
         find_source("broken")
     assert caught.value.kind == "broken-plugin"
@@ -316,10 +316,10 @@ def test_a_refresh_that_is_interrupted_stops_waiting(
 
     class Pool(module.ThreadPoolExecutor):  # type: ignore[misc,name-defined]
         def map(self, function: Any, *things: Any, **settings: Any) -> Any:
-            found = super().map(function, *things, **settings)
+            results = super().map(function, *things, **settings)
             waiting.wait(10)
             raise Interrupted
-            yield from found
+            yield from results
 
     monkeypatch.setattr(module, "Client", impatient)
     monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)

@@ -86,21 +86,21 @@ def test_fifty_kills_at_random_moments(flipping: str, folder: Path) -> None:
 
 
 def check_together(flipping: str, folder: Path, writers: int, rounds: int) -> None:
-    (told,) = work("together", flipping, folder, writers, rounds)
-    assert told["codes"] == [0] * writers
-    assert told["wrong"] == []
-    assert told["looked"] > 3
-    assert told["own"] == [writers, writers * OFFERS]
-    assert told["looks"] == 1 + writers * rounds * 2
-    assert told["final"][1] == OFFERS
+    (state,) = work("together", flipping, folder, writers, rounds)
+    assert state["codes"] == [0] * writers
+    assert state["wrong"] == []
+    assert state["looked"] > 3
+    assert state["own"] == [writers, writers * OFFERS]
+    assert state["looks"] == 1 + writers * rounds * 2
+    assert state["final"][1] == OFFERS
 
 
-def test_several_at_once_and_their_readers_lose_nothing(flipping: str, folder: Path) -> None:
+def test_concurrent_writers_and_readers_lose_no_rows(flipping: str, folder: Path) -> None:
     check_together(flipping, folder, 4, 1)
 
 
 @pytest.mark.long
-def test_ten_at_once_and_their_readers_lose_nothing(flipping: str, folder: Path) -> None:
+def test_ten_concurrent_writers_and_readers_lose_no_rows(flipping: str, folder: Path) -> None:
     check_together(flipping, folder, 10, 2)
 
 
@@ -120,8 +120,8 @@ def prices(folder: Path) -> set[str]:
 
 
 @contextmanager
-def nobody() -> Iterator[None]:
-    """Root may write everywhere, so such a test becomes somebody else for a while."""
+def without_root() -> Iterator[None]:
+    """Root may write everywhere, so the test temporarily switches to another user."""
     if os.geteuid() != 0:
         yield
         return
@@ -145,8 +145,8 @@ def locked_folder(folder: Path, resolver: Resolver) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
-def test_a_folder_that_may_not_be_written_is_read_and_told_of(locked_folder: Path, resolver: Resolver) -> None:
-    with nobody():
+def test_read_only_folder_is_read_and_reported(locked_folder: Path, resolver: Resolver) -> None:
+    with without_root():
         assert prices(locked_folder) == {"0.5"}
         with pytest.raises(DataError) as caught:
             take(locked_folder, resolver, "0.6")
@@ -155,20 +155,22 @@ def test_a_folder_that_may_not_be_written_is_read_and_told_of(locked_folder: Pat
     assert prices(locked_folder) == {"0.5"}
 
 
-def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path, resolver: Resolver) -> None:
+def test_folder_that_cannot_be_created_is_reported(tmp_path: Path, resolver: Resolver) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError) as caught:
         take(tmp_path / "file" / "store", resolver, "0.6")
     assert caught.value.kind == "store-folder"
 
 
-def test_a_refresh_that_cannot_be_kept_asks_nobody(locked_folder: Path, catalog: Catalog, flipping: str, server: Server) -> None:
-    with nobody(), pytest.raises(DataError):
+def test_refresh_that_cannot_be_stored_requests_nothing(
+    locked_folder: Path, catalog: Catalog, flipping: str, server: Server
+) -> None:
+    with without_root(), pytest.raises(DataError):
         refresh([Flip(flipping)], catalog, TODAY, folder=locked_folder, keys={})
-    assert server.asked == []
+    assert server.received == []
 
 
-def test_a_full_disk_is_told_of_and_leaves_what_was_there(folder: Path, resolver: Resolver) -> None:
+def test_full_disk_is_reported_and_leaves_the_store_unchanged(folder: Path, resolver: Resolver) -> None:
     take(folder, resolver, "0.5")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, limits[1]))
@@ -195,7 +197,7 @@ def test_a_full_disk_fails_one_source_in_words(folder: Path, catalog: Catalog, f
     assert prices(folder) == {"0.5"}
 
 
-def test_a_store_in_use_is_waited_for_and_then_told_of(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_store_is_waited_for_and_then_reported(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     take(folder, resolver, "0.5")
     monkeypatch.setattr(price_store, "WAIT_MS", 50)
     other = sqlite3.connect(folder / price_store.NAME, isolation_level=None)
@@ -203,7 +205,7 @@ def test_a_store_in_use_is_waited_for_and_then_told_of(folder: Path, resolver: R
     with pytest.raises(DataError) as caught:
         take(folder, resolver, "0.6")
     assert caught.value.kind == "store-locked"
-    assert prices(folder) == {"0.5"}  # readers are not held up
+    assert prices(folder) == {"0.5"}  # readers are not blocked
     other.execute("ROLLBACK")
     other.close()
 
@@ -238,7 +240,7 @@ def test_an_older_schema_is_brought_forward_by_readers_and_writers(
     assert prices(folder) == {"0.6"}
 
 
-def test_a_migration_that_fails_changes_nothing(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_migration_changes_nothing(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     take(folder, resolver, "0.5")
     monkeypatch.setattr(
         price_store, "MIGRATIONS", (*price_store_schema.MIGRATIONS, "CREATE TABLE extra(id INTEGER); CREATE TABLE batch(x)")
@@ -260,7 +262,7 @@ def test_a_database_of_others_is_left_alone(folder: Path, resolver: Resolver) ->
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 4000])
-def test_a_damaged_store_is_told_of(folder: Path, resolver: Resolver, content: bytes) -> None:
+def test_damaged_store_is_reported(folder: Path, resolver: Resolver, content: bytes) -> None:
     folder.mkdir(parents=True)
     (folder / price_store.NAME).write_bytes(content)
     for attempt in (lambda: take(folder, resolver, "0.5"), lambda: prices(folder)):
@@ -269,7 +271,7 @@ def test_a_damaged_store_is_told_of(folder: Path, resolver: Resolver, content: b
         assert caught.value.kind == "store-damaged"
 
 
-def test_a_store_that_loses_a_page_is_told_of(folder: Path, resolver: Resolver) -> None:
+def test_store_with_a_lost_page_is_reported(folder: Path, resolver: Resolver) -> None:
     take(folder, resolver, "0.5", count=3000)
     path = folder / price_store.NAME
     content = bytearray(path.read_bytes())

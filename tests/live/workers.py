@@ -1,4 +1,4 @@
-"""Run as a process of its own: refreshes that are killed, and refreshes and readers that get in each other's way.
+"""Run as a process of its own: refreshes that are killed, and refreshes concurrent with readers.
 
 It forks from one warmed process without threads, so that a kill falls into the work and not into the start of Python.
 """
@@ -27,7 +27,7 @@ OFFERS = 1500
 
 
 class Flip:
-    """A source whose every offer costs what the server says, another price each time it is asked."""
+    """A source whose every offer costs what the server says, another price at each request."""
 
     key = None
     heavy = False
@@ -36,16 +36,16 @@ class Flip:
         self.name = name
         self._url = url
 
-    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
-        price = Decimal(ask.client.get(self._url, conditional=False).bytes().decode())
+    def batches(self, source_request: SourceRequest) -> Iterator[PriceBatch]:
+        price = Decimal(source_request.client.get(self._url, conditional=False).bytes().decode())
         rows = (
             OfferRow(self.name, f"machine-{number}", "north", "L4", 1.0, None, "on-demand", price) for number in range(OFFERS)
         )
-        yield PriceBatch(self.name, "all", rows, ask.today, read=ReadCounts(OFFERS))
+        yield PriceBatch(self.name, "all", rows, source_request.today, read=ReadCounts(OFFERS))
 
 
-def seen(folder: Path) -> tuple[str, int, int]:
-    """The one price all offers have, how many there are, and how many looks there were; wrong where they differ."""
+def store_state(folder: Path) -> tuple[str, int, int]:
+    """The one price all offers have, how many there are, and how many snapshots there were; wrong if they differ."""
     with open_for_reading(folder) as connection:
         if connection is None:
             return "none", 0, 0
@@ -75,7 +75,7 @@ def killed(url: str, folder: Path, times: int, seed: int) -> None:
     assert once(catalog, url, folder) == 0
     length = time.monotonic() - began
     for _ in range(times):
-        before = seen(folder)
+        before = store_state(folder)
         pid = os.fork()
         if pid == 0:
             refresh([Flip(url)], catalog, TODAY, folder=folder, keys={})
@@ -83,15 +83,15 @@ def killed(url: str, folder: Path, times: int, seed: int) -> None:
         time.sleep(chance.uniform(0, length))
         os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
-        after = seen(folder)
+        after = store_state(folder)
         again = once(catalog, url, folder)
-        final = seen(folder)
+        final = store_state(folder)
         line = {"killed": os.WIFSIGNALED(status), "before": before, "after": after, "again": again, "final": final}
         print(json.dumps(line), flush=True)
 
 
 def together(url: str, folder: Path, writers: int, rounds: int) -> None:
-    """Writers of one series and of their own, and readers that look on all the while."""
+    """Writers of one series and of their own, with concurrent readers."""
     catalog = _warmed()
     assert once(catalog, url, folder) == 0
     children = []
@@ -112,7 +112,7 @@ def together(url: str, folder: Path, writers: int, rounds: int) -> None:
         if pid:
             running.discard(pid)
             codes.append(os.waitstatus_to_exitcode(status))
-        price, count, _ = seen(folder)
+        price, count, _ = store_state(folder)
         looked += 1
         if price.startswith("wrong") or count != OFFERS:
             wrong.append(price)
@@ -120,7 +120,9 @@ def together(url: str, folder: Path, writers: int, rounds: int) -> None:
         assert connection is not None
         own = connection.execute("SELECT count(DISTINCT provider), count(*) FROM offer WHERE provider LIKE 'own%'").fetchone()
         looks = connection.execute("SELECT count(*) FROM batch").fetchone()[0]
-    print(json.dumps({"codes": codes, "looked": looked, "wrong": wrong, "own": own, "looks": looks, "final": seen(folder)}))
+    print(
+        json.dumps({"codes": codes, "looked": looked, "wrong": wrong, "own": own, "looks": looks, "final": store_state(folder)})
+    )
 
 
 def _warmed() -> Catalog:

@@ -33,14 +33,14 @@ few = settings(max_examples=12, deadline=None)
 fewer = settings(max_examples=5, deadline=None)
 
 
-def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
+def workload_and_shape(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
     shape = find_model(model, CATALOG)
     return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
 
 
 def seconds(workload: Workload, shape: Shape, gpu: str) -> float:
-    found = CATALOG.gpu_by_id[gpu]
-    grid = evaluate_group(workload, shape, Devices.of([found], [fabric_of(found)]))
+    device = CATALOG.gpu_by_id[gpu]
+    grid = evaluate_group(workload, shape, Devices.of([device], [fabric_of(device)]))
     return float(grid.breakdown.wall[0, 0])
 
 
@@ -50,7 +50,7 @@ def seconds(workload: Workload, shape: Shape, gpu: str) -> float:
 @given(
     st.sampled_from(ENGINES), st.sampled_from(["h100-sxm", "h200-sxm", "b200"]), st.integers(1, 128), st.sampled_from([2, 4, 8])
 )
-def test_experts_spread_over_tensor_ranks_cost_what_sharded_ones_do(
+def test_expert_parallel_over_tensor_ranks_costs_the_same_as_sharded_experts(
     task: str, model: str, engine: str, gpu: str, batch: int, tp: int
 ) -> None:
     """Within 15% in decode and 25% in prefill, but where a shard of an expert is narrower than a tile of its GEMM.
@@ -60,9 +60,9 @@ def test_experts_spread_over_tensor_ranks_cost_what_sharded_ones_do(
     experts takes at least half of the time of prefill with such shards, and no longer than it.
     """
     fields = {"gpus": tp, "batch": batch, "seq_in": 1024, "engine": engine}
-    workload, shape = asked(task, model, **fields, parallel={"tp": tp})
+    workload, shape = workload_and_shape(task, model, **fields, parallel={"tp": tp})
     sharded = seconds(workload, shape, gpu)
-    spread = seconds(*asked(task, model, **fields, parallel={"tp": tp, "ep": tp}), gpu)
+    spread = seconds(*workload_and_shape(task, model, **fields, parallel={"tp": tp, "ep": tp}), gpu)
     assert isinstance(shape, Transformer)
     assert shape.experts is not None
     if task == "prefill" and shape.experts.ffn < tp * TILE_COLUMNS:
@@ -85,7 +85,7 @@ def test_work_of_experts_does_not_depend_on_how_they_are_spread(model: str, spre
 
 def expert_work(model: str, tokens: float, parallel: Parallel) -> tuple[float, float]:
     """FLOPs of the experts and bytes of expert weights they read, summed over all ranks, with `tokens` decoding in each group."""
-    workload, shape = asked("decode", model, seq_in=64, engine="vllm")
+    workload, shape = workload_and_shape("decode", model, seq_in=64, engine="vllm")
     assert isinstance(shape, Transformer)
     ops = rank_pass(replace(workload, parallel=parallel), shape, tokens, 1.0, 64.0)
     layers = [op for op in ops if op.kind == "moe"]
@@ -153,6 +153,6 @@ def test_layouts_that_ranks_or_experts_do_not_divide_are_refused(
 ) -> None:
     """Otherwise weights would be shared by GPUs that are not there."""
     with pytest.raises(UsageError) as refused:
-        asked(task, model, gpus=8, batch=8, parallel=layout)
+        workload_and_shape(task, model, gpus=8, batch=8, parallel=layout)
     hint = english().render(refused.value.hint) if refused.value.hint else ""
     assert hint.endswith(f": {degrees}") if degrees else "ep" in hint

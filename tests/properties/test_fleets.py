@@ -1,4 +1,4 @@
-"""Whatever the fleet, the load and the lives of its machines: nothing is lost unless it is told, and time goes forward."""
+"""For any fleet, load and machine lifetimes: every lost request is reported, and time moves forward."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.serving_cases import PLAIN, linear
+from tests.serving_cases import DEFAULT_LIMITS, linear
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.kv_transfer import Port
 from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, Interruptions, ReplicaPool
@@ -43,7 +43,9 @@ PORTS = st.builds(Port, out=st.sampled_from([1e6, 1e9]), into=st.sampled_from([1
 @st.composite
 def fleets(draw: Any) -> Fleet:
     def station(name: str, role: Any) -> ReplicaPool:
-        server = linear(replace(PLAIN, **draw(LIMITS)), 1, draw(st.integers(1, 2)), token=1e-6, sequence=1e-5, context=1e-9)
+        server = linear(
+            replace(DEFAULT_LIMITS, **draw(LIMITS)), 1, draw(st.integers(1, 2)), token=1e-6, sequence=1e-5, context=1e-9
+        )
         copies = draw(st.integers(1, 3))
         spot = draw(st.integers(0, copies))
         return ReplicaPool(name, server, copies, role, 1, draw(st.sampled_from([0.5, 1.0, 3.0])), spot, draw(PORTS))
@@ -70,7 +72,7 @@ def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[fl
         assert outcome.lost == outcome.retried == outcome.interruptions == 0
     assert (served.first[done] >= served.arrived[done]).all()
     assert (served.finished[done] >= served.first[done]).all()
-    # every prompt answered was read or found, once and as often again as it was thrown out
+    # every answered prompt was prefilled or cached once, and again after each preemption
     assert served.read + served.cached >= int(served.prompts[done].sum())
     if not served.preempted and not outcome.retried and not outcome.lost:
         assert served.read + served.cached == int(served.prompts[done].sum())
@@ -84,7 +86,7 @@ def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[fl
     assert (again.served.finished == served.finished).all()
 
 
-def test_a_transfer_cut_for_ever_is_given_up() -> None:
+def test_transfer_interrupted_every_time_counts_as_lost() -> None:
     """The machine that writes is lost every 36 ms, a transfer takes 300: the request counts as lost."""
     slow = Port(out=1e6, into=1e6, latency=0.0, token_bytes=1e3)
     lives = Interruptions(rate=100_000.0, warm_up=0.0, outage=0.0, fallback=False, retries=3)

@@ -46,7 +46,7 @@ WORK: list[tuple[str, str, dict[str, Any]]] = [
 work = st.sampled_from(WORK)
 
 
-def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
+def workload_and_shape(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
     shape = find_model(model, CATALOG)
     return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
 
@@ -67,7 +67,7 @@ def wall(workload: Workload, shape: Shape, gpu: str, fabric: Fabric) -> float:
 )
 def test_a_faster_link_never_slows_a_step(case: tuple[str, str, dict[str, Any]], gpu: str, times: float, part: str) -> None:
     task, model, fields = case
-    workload, shape = asked(task, model, **fields)
+    workload, shape = workload_and_shape(task, model, **fields)
     plain = fabric_of(GPUS[gpu])
     value = getattr(plain, part)
     faster = replace(plain, **{part: value / times if part == "network_latency" else value * times})
@@ -89,7 +89,7 @@ def test_more_bytes_never_take_less(kind: CollectiveKind, gpu: str, size: float,
 def test_a_group_is_never_faster_than_its_physics(case: tuple[str, str, dict[str, Any]], gpu: str) -> None:
     """A rank's FLOPs over its peak and bytes over its bandwidth, and not less than nothing for messages."""
     task, model, fields = case
-    workload, shape = asked(task, model, **fields)
+    workload, shape = workload_and_shape(task, model, **fields)
     grid = evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric_of(GPUS[gpu])]))
     assert grid.breakdown.wall[0, 0] >= grid.floor[0, 0]
     assert grid.breakdown.communication[0, 0] >= 0
@@ -98,10 +98,10 @@ def test_a_group_is_never_faster_than_its_physics(case: tuple[str, str, dict[str
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "bert-large", "resnet50", "vit_l_16"])
-def test_adding_gpus_never_raises_memory_where_states_are_sharded(model: str, zero: int) -> None:
+def test_adding_gpus_never_raises_memory_with_sharded_states(model: str, zero: int) -> None:
     needs = []
     for gpus_ in (2, 4, 8, 16, 64):
-        workload, shape = asked("train", model, gpus=gpus_, batch=2 * gpus_, parallel={"dp": gpus_, "zero": zero})
+        workload, shape = workload_and_shape("train", model, gpus=gpus_, batch=2 * gpus_, parallel={"dp": gpus_, "zero": zero})
         needs.append(estimate_memory(workload, shape).device.value)
     assert all(after <= before for before, after in pairwise(needs))
 
@@ -111,7 +111,7 @@ def test_adding_gpus_never_raises_memory_where_states_are_sharded(model: str, ze
 def test_cutting_a_model_further_never_raises_memory(task: str, axis: str) -> None:
     needs = []
     for degree in (1, 2, 4, 8):
-        workload, shape = asked(task, "llama-3.1-8b", gpus=degree, batch=8, seq_in=1024, parallel={axis: degree})
+        workload, shape = workload_and_shape(task, "llama-3.1-8b", gpus=degree, batch=8, seq_in=1024, parallel={axis: degree})
         needs.append(estimate_memory(workload, shape, GPUS["h100-sxm"]).allocated.value)
     assert all(after <= before * 1.001 for before, after in pairwise(needs))
 
@@ -122,7 +122,7 @@ def test_cutting_a_model_further_never_raises_memory(task: str, axis: str) -> No
 def test_within_a_switched_node_more_gpus_never_slow_a_large_model(gpu: str, degrees: tuple[int, ...]) -> None:
     times = []
     for degree in degrees:
-        workload, shape = asked("batch", "llama-2-70b", gpus=degree, batch=16, parallel={"tp": degree})
+        workload, shape = workload_and_shape("batch", "llama-2-70b", gpus=degree, batch=16, parallel={"tp": degree})
         times.append(wall(workload, shape, gpu, fabric_of(GPUS[gpu])))
     assert all(after < before for before, after in pairwise(times))
 
@@ -143,7 +143,10 @@ def test_two_gpus_on_nvlink_are_not_slower_than_one_while_weights_dominate(
     model: str, gpu: str, engine: str, batch: int, year: int
 ) -> None:
     fields = {"batch": batch, "seq_in": 512, "engine": engine, "year": year, "precision": "bf16"}
-    one, two = (wall(*asked("decode", model, gpus=tp, parallel={"tp": tp}, **fields), gpu, fabric_of(GPUS[gpu])) for tp in (1, 2))
+    one, two = (
+        wall(*workload_and_shape("decode", model, gpus=tp, parallel={"tp": tp}, **fields), gpu, fabric_of(GPUS[gpu]))
+        for tp in (1, 2)
+    )
     assert two <= one
 
 
@@ -153,7 +156,9 @@ def test_graphs_of_today_lose_a_few_percent_to_the_slowest_of_eight(model: str, 
     """Waiting for other GPUs and for the host to call them; a host fast enough to launch any step in time."""
     fields = {"batch": batch, "seq_in": 512, "engine": engine, "host_speed": 10.0}
     one, eight = (
-        evaluate_group(*asked("decode", model, gpus=tp, parallel={"tp": tp}, **fields), Devices.of([GPUS[gpu]], [fabric]))
+        evaluate_group(
+            *workload_and_shape("decode", model, gpus=tp, parallel={"tp": tp}, **fields), Devices.of([GPUS[gpu]], [fabric])
+        )
         for tp in (1, 8)
         for fabric in [fabric_of(GPUS[gpu])]
     )

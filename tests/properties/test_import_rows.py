@@ -1,4 +1,4 @@
-"""Whatever stands in the cells of a price list: each row is kept or refused with its reason, and answers go on being given."""
+"""For any cells of a price list: each row is stored or rejected with its reason, and queries still work."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ gpuhunt = st.fixed_dictionaries(
 )
 
 
-def taken(folder: Path, name: str, rows: list[dict[str, Any]]) -> PriceImportAnswer:
+def import_rows(folder: Path, name: str, rows: list[dict[str, Any]]) -> PriceImportAnswer:
     path = folder / name
     if name.endswith(".json"):
         path.write_text(json.dumps(rows), encoding="utf-8")
@@ -98,7 +98,7 @@ def taken(folder: Path, name: str, rows: list[dict[str, Any]]) -> PriceImportAns
     return answer
 
 
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def query_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The questions that read the store; what they may say is that there is nothing."""
     monkeypatch.setenv("WHICHGPU_DATA", str(folder))
     for question in (
@@ -117,8 +117,8 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @given(rows=st.lists(own, min_size=1, max_size=4))
 def test_cells_of_a_csv_of_ones_own(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
-        if taken(Path(folder), "colo.csv", rows).kept:
-            asked(Path(folder), monkeypatch)
+        if import_rows(Path(folder), "colo.csv", rows).kept:
+            query_store(Path(folder), monkeypatch)
 
 
 @settings(max_examples=60)
@@ -127,18 +127,18 @@ def test_cells_of_a_csv_of_ones_own(rows: list[dict[str, Any]]) -> None:
 ), json_value | words), min_size=1, max_size=4))  # fmt: skip
 def test_cells_of_a_json_of_ones_own(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        taken(Path(folder), "colo.json", [{"provider": "colo", "gpu": "L4", "price": "0.5"} | row for row in rows])
+        import_rows(Path(folder), "colo.json", [{"provider": "colo", "gpu": "L4", "price": "0.5"} | row for row in rows])
 
 
 @settings(max_examples=40)
 @given(rows=st.lists(skypilot, min_size=1, max_size=4))
 def test_cells_of_skypilots_catalog(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        taken(Path(folder), "aws.csv", rows)
+        import_rows(Path(folder), "aws.csv", rows)
 
 
 @settings(max_examples=40)
 @given(rows=st.lists(gpuhunt, min_size=1, max_size=4))
 def test_cells_of_gpuhunts_catalog(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        taken(Path(folder), "aws.csv", rows)
+        import_rows(Path(folder), "aws.csv", rows)

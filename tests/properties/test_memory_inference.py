@@ -116,8 +116,8 @@ def test_a_wider_cache_never_takes_less(shape: Transformer, sequences: int, cont
 def test_a_window_and_smaller_pages_only_ever_save(shape: Transformer, sequences: int, context: int, block: int) -> None:
     paged = kv_bytes(shape, sequences, context, "bf16", block)
     assert kv_bytes(shape, sequences, context, "bf16", 1) <= paged
-    kept = kv_bytes(replace(shape, window=0), sequences, context, "bf16", block)
-    assert paged <= kept + sequences * block * shape.layers * 4 * max(shape.kv_heads * shape.head_dim, 576)
+    unwindowed = kv_bytes(replace(shape, window=0), sequences, context, "bf16", block)
+    assert paged <= unwindowed + sequences * block * shape.layers * 4 * max(shape.kv_heads * shape.head_dim, 576)
 
 
 layouts = st.builds(

@@ -86,7 +86,7 @@ def test_checkpointing_and_adapters_never_need_more(shape: Transformer) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(8, 2048), min_size=2, max_size=6), st.integers(1, 64))
-def test_a_perceptron_holds_at_least_its_weights_gradients_and_states(units: list[int], batch: int) -> None:
+def test_perceptron_memory_covers_weights_gradients_and_optimizer_states(units: list[int], batch: int) -> None:
     shape = Mlp("mlp", tuple(units))
     parameters = sum(a * b + b for a, b in pairwise(units))
     workload = replace(request(precision="fp32", optimizer="sgd-momentum", batch=batch), seq_in=None)

@@ -1,4 +1,4 @@
-"""No file and no config, however damaged, makes the readers fail otherwise than politely, or take much memory."""
+"""No file or config, however damaged, makes the parsers fail other than with our errors, or take much memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import TracedShape
 
-MOST = 16 << 20  # bytes the readers may take for a file of some kilobytes
+MAX_BYTES = 16 << 20  # bytes the readers may take for a file of some kilobytes
 FILES: tuple[tuple[str, bytes, Callable[[Path], object]], ...] = (
     ("m.gguf", gguf_bytes(), read_gguf),
     ("m.safetensors", safetensors_bytes(), read_safetensors),
@@ -101,7 +101,7 @@ def _refused_politely(path: Path, content: bytes, read: Callable[[Path], object]
     tracemalloc.start()
     try:
         _politely(partial(read, path))
-        assert tracemalloc.get_traced_memory()[1] < MOST
+        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
     finally:
         tracemalloc.stop()
 

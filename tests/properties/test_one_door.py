@@ -53,7 +53,7 @@ ASKED: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-def drawn(seed: int) -> tuple[str, dict[str, Any]]:
+def random_question(seed: int) -> tuple[str, dict[str, Any]]:
     """A question: a command and some of its fields, right or wrong."""
     dice = random.Random(seed)
     name = dice.choice(sorted(ASKED))
@@ -79,13 +79,13 @@ def by_python(name: str, request: dict[str, Any]) -> Any:
 
 
 def by_rest(name: str, request: dict[str, Any], body: bool) -> Any:
-    named = {"name" if field == "names" else field: value for field, value in request.items()}
+    parameters = {"name" if field == "names" else field: value for field, value in request.items()}
     fields = command_named(name).fields
     texts = {
         "name" if field == "names" else field: value if isinstance(value, list) else value_text(fields[field], value)
         for field, value in request.items()
     }
-    sent = {"body": json.dumps(named).encode()} if body else {"query": urlencode(texts, doseq=True)}
+    sent = {"body": json.dumps(parameters).encode()} if body else {"query": urlencode(texts, doseq=True)}
     reply = ANSWERS["rest"]({"endpoint": name, **sent}, english(), None)
     return json.loads(reply.body)
 
@@ -99,7 +99,7 @@ def same(typed: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
 def test_every_surface_gives_the_same_document(seed: int) -> None:
-    name, request = drawn(seed)
+    name, request = random_question(seed)
     typed = by_command_line(name, request)
     for other in (by_python(name, request), by_rest(name, request, body=True), by_rest(name, request, body=False)):
         assert same(typed, other), (name, request)

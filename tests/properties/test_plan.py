@@ -74,12 +74,10 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.floats(0.1, 0.9), st.sampled_from([None, 3]))
-def test_an_accepted_plan_serves_the_whole_rate_and_a_bucket_nobody_serves_is_never_left_out(
-    seed: int, blank: float, slices: int | None
-) -> None:
+def test_accepted_plan_serves_the_whole_rate_of_every_bucket(seed: int, blank: float, slices: int | None) -> None:
     """Sizes and levels of no order, some of them without requests, some beyond some or all GPUs."""
     chance = np.random.default_rng(seed)
-    offers, buckets, count = (int(chance.integers(1, most)) for most in (5, 6, 3))
+    offers, buckets, count = (int(chance.integers(1, limit)) for limit in (5, 6, 3))
     problem = market(offers, buckets, seed, rate=10.0, slices=slices)
     rates = np.where(chance.random((offers, buckets)) < blank, 0.0, problem.rates)
     demand = np.where(chance.random((count, buckets)) < 0.2, 0.0, problem.demand * chance.uniform(0.5, 2.0, (count, 1)))
@@ -110,7 +108,7 @@ def test_a_program_of_columns_that_serve_only_some_buckets_has_no_solution(seed:
 
 @settings(max_examples=50, deadline=None)
 @given(SEEDS, st.floats(50.0, 99.0), st.integers(0, 2), st.floats(0.0, 1.0))
-def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_them(
+def test_objectives_hold_only_if_the_percentile_of_all_requests_met_all_of_them(
     seed: int, percentile: float, refused: int, beyond: float
 ) -> None:
     """Each objective may hold at the percentile by itself while fewer requests met both."""
@@ -132,9 +130,9 @@ def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_th
 
 
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=48), st.integers(1, 6))
-def test_levels_cover_every_hour(curve: list[float], most: int) -> None:
-    rates, shares, of = load_levels([np.array(curve)], most)
-    assert len(rates) <= most
+def test_levels_cover_every_hour(curve: list[float], limit: int) -> None:
+    rates, shares, of = load_levels([np.array(curve)], limit)
+    assert len(rates) <= limit
     assert abs(shares.sum() - 1.0) < 1e-9
     assert (rates[of, 0] >= np.array(curve) - 1e-9).all()
 
@@ -180,9 +178,9 @@ def tied(seed: int) -> Problem:
 def test_pools_left_out_as_beaten_are_missed_by_no_plan(seed: int) -> None:
     problem = tied(seed)
     left = dominated_pools(problem)
-    kept = np.flatnonzero(~left[problem.pool_of])
+    remaining = np.flatnonzero(~left[problem.pool_of])
     whole = Program(problem, np.arange(len(problem.columns))).solve(30.0, 1e-6)
-    part = Program(problem, kept).solve(30.0, 1e-6)
+    part = Program(problem, remaining).solve(30.0, 1e-6)
     assert whole is not None
     assert part is not None
     assert part.cost <= whole.cost * (1 + 1e-5)

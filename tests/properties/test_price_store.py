@@ -1,4 +1,4 @@
-"""Whatever the looks, in whatever order of days: the store gives each of them back, and every day as a plain list would."""
+"""For any snapshots in any order: the store returns each of them, and every day as a plain list would."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ def take(folder: Path, look: Look, day: date, recorded: date) -> None:
         )
 
 
-def found(folder: Path, day: date | None, known: date | None = None) -> Look:
+def prices_on(folder: Path, day: date | None, as_known: date | None = None) -> Look:
     with open_for_reading(folder) as connection:
         assert connection is not None
-        runs = offers_on(connection, day, known, OfferQuery(), also_ended=True)
-    stood = prices_on_day(runs, day or known or date(2027, 1, 1))
+        runs = offers_on(connection, day, as_known, OfferQuery(), also_ended=True)
+    stood = prices_on_day(runs, day or as_known or date(2027, 1, 1))
     return {one.observation.instance: str(one.observation.price) for one in stood}
 
 
 @settings(max_examples=40)
 @given(looks)
-def test_every_look_and_every_day_can_be_had_again(seen: list[Look]) -> None:
-    days = [FIRST + timedelta(days=7 * number) for number in range(len(seen))]
+def test_every_snapshot_and_day_can_be_restored(snapshots: list[Look]) -> None:
+    days = [FIRST + timedelta(days=7 * number) for number in range(len(snapshots))]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for look, day in zip(seen, days, strict=True):
+        for look, day in zip(snapshots, days, strict=True):
             take(folder, look, day, day)
         with open_for_reading(folder) as connection:
             assert connection is not None
-            for number, look in enumerate(seen, 1):
+            for number, look in enumerate(snapshots, 1):
                 again = {run.instance: str(run.price) for run in snapshot_observations(connection, number) or ()}
                 assert again == look
-        for look, day in zip(seen, days, strict=True):
-            assert found(folder, day) == look
-            assert found(folder, day + timedelta(days=3)) == look
-            assert found(folder, None, known=day) == look
-        assert found(folder, FIRST - timedelta(days=1)) == {}
+        for look, day in zip(snapshots, days, strict=True):
+            assert prices_on(folder, day) == look
+            assert prices_on(folder, day + timedelta(days=3)) == look
+            assert prices_on(folder, None, as_known=day) == look
+        assert prices_on(folder, FIRST - timedelta(days=1)) == {}
 
 
 @settings(max_examples=25)
-@given(looks.filter(lambda seen: len(seen) >= 3), st.randoms(use_true_random=False))
-def test_the_order_in_which_looks_come_in_does_not_matter_on_their_days(seen: list[Look], chance: object) -> None:
-    days = [FIRST + timedelta(days=7 * number) for number in range(len(seen))]
-    order = list(zip(seen, days, strict=True))
+@given(looks.filter(lambda snapshots: len(snapshots) >= 3), st.randoms(use_true_random=False))
+def test_insertion_order_of_snapshots_does_not_matter(snapshots: list[Look], chance: object) -> None:
+    days = [FIRST + timedelta(days=7 * number) for number in range(len(snapshots))]
+    order = list(zip(snapshots, days, strict=True))
     chance.shuffle(order)  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for number, (look, day) in enumerate(order):
             take(folder, look, day, days[-1] + timedelta(days=number))
-        for look, day in zip(seen, days, strict=True):
-            there = found(folder, day)
+        for look, day in zip(snapshots, days, strict=True):
+            there = prices_on(folder, day)
             assert {name: there.get(name) for name in look} == look

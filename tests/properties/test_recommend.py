@@ -1,4 +1,4 @@
-"""Changing one wish moves the answer the way it should; nothing dominated ever wins; a date reproduces."""
+"""Changing one constraint moves the answer in the expected direction; no dominated candidate wins; a date reproduces."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ RUN: tuple[str, str, dict[str, Any]] = ("train", "resnet50", {"batch": 64, "epoc
 
 
 @cache
-def asked(**wishes: Any) -> RecommendAnswer | None:
+def recommended(**constraints: Any) -> RecommendAnswer | None:
     task, model, fields = RUN
     try:
-        return recommend(task, model, Requirements(**wishes), DAY, CATALOG, own=False, **fields)
+        return recommend(task, model, Requirements(**constraints), DAY, CATALOG, own=False, **fields)
     except NoAnswer:
         return None
 
 
 @settings(max_examples=12)
 @given(st.sampled_from(["cost", "time", "balanced", "value"]), st.integers(5, 60), st.integers(5, 200))
-def test_more_budget_is_never_slower(rank: Any, least: int, more: int) -> None:
-    small, large = asked(rank=rank, budget=f"{least}usd"), asked(rank=rank, budget=f"{least + more}usd")
+def test_more_budget_is_never_slower(rank: Any, smaller: int, more: int) -> None:
+    small, large = recommended(rank=rank, budget=f"{smaller}usd"), recommended(rank=rank, budget=f"{smaller + more}usd")
     if small is not None:
         assert large is not None
         assert large.answer.run_time.value <= small.answer.run_time.value * (1 + 1e-9)
@@ -46,16 +46,16 @@ def test_more_budget_is_never_slower(rank: Any, least: int, more: int) -> None:
 
 @settings(max_examples=12)
 @given(st.sampled_from(["cost", "balanced"]), st.integers(1, 30), st.integers(1, 100))
-def test_tighter_deadline_is_never_cheaper(rank: Any, least: int, more: int) -> None:
-    tight, loose = asked(rank=rank, deadline=f"{least}h"), asked(rank=rank, deadline=f"{least + more}h")
+def test_tighter_deadline_is_never_cheaper(rank: Any, shorter: int, more: int) -> None:
+    tight, loose = recommended(rank=rank, deadline=f"{shorter}h"), recommended(rank=rank, deadline=f"{shorter + more}h")
     if tight is not None:
         assert loose is not None
         assert tight.answer.cost.amount >= loose.answer.cost.amount
 
 
 @pytest.mark.parametrize("rank", ["cost", "time", "balanced"])
-def test_nothing_dominated_wins(rank: Any) -> None:
-    answer = asked(rank=rank, limit=200)
+def test_dominated_candidate_never_wins(rank: Any) -> None:
+    answer = recommended(rank=rank, limit=200)
     assert answer is not None
     best = answer.answer
     for one in (*answer.candidates, *answer.pareto):
@@ -64,7 +64,7 @@ def test_nothing_dominated_wins(rank: Any) -> None:
 
 
 def test_front_is_a_front() -> None:
-    answer = asked(rank="cost")
+    answer = recommended(rank="cost")
     assert answer is not None
     costs = [one.cost.amount for one in answer.pareto]
     times = [one.run_time.value for one in answer.pareto]
@@ -76,16 +76,16 @@ def test_front_is_a_front() -> None:
 
 @pytest.mark.parametrize("providers", ["aws", "aws,gcp", "aws,gcp,lambda", "aws,gcp,lambda,runpod,vast"])
 def test_more_offers_never_worsen_the_answer(providers: str) -> None:
-    fewer = asked(rank="cost", provider="aws")
-    more = asked(rank="cost", provider=providers)
+    fewer = recommended(rank="cost", provider="aws")
+    more = recommended(rank="cost", provider=providers)
     assert fewer is not None
     assert more is not None
     assert more.answer.cost.amount <= fewer.answer.cost.amount
 
 
 @pytest.mark.parametrize("day", [date(2019, 9, 8), date(2021, 5, 16), date(2024, 4, 8), DAY])
-def test_columns_say_what_objects_say(day: date) -> None:
-    """The prices of a day by arrays are those `standing` tells of each offer."""
+def test_columns_equal_objects(day: date) -> None:
+    """Prices of a day by arrays equal those of each offer by itself."""
     table = price_table(CATALOG)
     rows = rows_on_day(table, day)
     names = ("provider", "instance", "region", "gpu", "term", "payment", "price", "source")

@@ -1,4 +1,4 @@
-"""Where there is no answer, each change that is told gives one, and a smaller change of that limit does not."""
+"""If there is no answer, each suggested relaxation gives one, and a smaller change of that limit does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.requirements import Requirements
 
 DAY, CATALOG = date(2026, 10, 1), Catalog()
-LESS = 0.97  # of a limit that is told: rounded up to three digits, it is never so much too large
+LESS = 0.97  # of a suggested limit: rounded up to three digits, it is at most this much too large
 
 
 @dataclass(frozen=True)
@@ -27,37 +27,37 @@ class Question:
     task: str
     model: str | None
     fields: dict[str, Any] = field(default_factory=dict)
-    wishes: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] = field(default_factory=dict)
 
-    def ask(self, fields: Any = None, **wishes: Any) -> RecommendAnswer:
-        query, given = Requirements(**(self.wishes | wishes)), self.fields | (fields or {})
-        return recommend(self.task, self.model, query, DAY, CATALOG, own=False, **given)
+    def ask(self, fields: Any = None, **constraints: Any) -> RecommendAnswer:
+        query, workload_fields = Requirements(**(self.constraints | constraints)), self.fields | (fields or {})
+        return recommend(self.task, self.model, query, DAY, CATALOG, own=False, **workload_fields)
 
     def ways_out(self) -> dict[str, Message]:
         with pytest.raises(NoAnswer) as none:
             self.ask()
         assert none.value.hint is not None
-        told: Any = none.value.hint.values.get("ways", ())
-        return {one.id: one for one in told}
+        hints: Any = none.value.hint.values.get("ways", ())
+        return {one.id: one for one in hints}
 
 
 TRAIN = Question("train", "llama-3.1-8b", {"tokens": 10**8}, {"provider": "aws,gcp"})
 SERVE = Question("serve", "llama-3.1-8b", {"rate": 5.0})
 
 
-def with_wishes(one: Question, fields: Any = None, **wishes: Any) -> Question:
-    return Question(one.task, one.model, one.fields | (fields or {}), one.wishes | wishes)
+def with_constraints(one: Question, fields: Any = None, **constraints: Any) -> Question:
+    return Question(one.task, one.model, one.fields | (fields or {}), one.constraints | constraints)
 
 
 QUICK = [
-    with_wishes(SERVE, budget="5usd", provider="aws", region="us-east-1"),
-    with_wishes(TRAIN, budget="0.5usd", gpu="H100 SXM,A100"),
+    with_constraints(SERVE, budget="5usd", provider="aws", region="us-east-1"),
+    with_constraints(TRAIN, budget="0.5usd", gpu="H100 SXM,A100"),
     Question("batch", "llama-3.1-8b", {"engine": "tensorrt-llm"}, {"buy": True, "budget": "500usd"}),
 ]
 SLOW = [
-    with_wishes(SERVE, budget="0.1usd/h"),
-    with_wishes(TRAIN, budget="0.5usd"),
-    with_wishes(TRAIN, budget="0.5eur/h", deadline="3h", gpu="H100 SXM,A100"),
+    with_constraints(SERVE, budget="0.1usd/h"),
+    with_constraints(TRAIN, budget="0.5usd"),
+    with_constraints(TRAIN, budget="0.5eur/h", deadline="3h", gpu="H100 SXM,A100"),
     Question("train", None, {}, {"budget": "0.05usd/h", "provider": "aws"}),
     Question("serve", "llama-3.1-8b", {"rate": 20.0, "engine": "vllm"}, {"buy": True, "budget": "1000usd"}),
 ]
@@ -68,7 +68,7 @@ def test_the_smallest_budget_is_the_smallest(one: Question) -> None:
     value = str(one.ways_out()["relax.budget"].values["value"])
     answer = one.ask(budget=value).answer
     money, per = parse_money(value)
-    paid = answer.purchase if one.wishes.get("buy") else answer.cost_per_hour if per == "hour" else answer.cost
+    paid = answer.purchase if one.constraints.get("buy") else answer.cost_per_hour if per == "hour" else answer.cost
     assert paid is not None
     assert float(paid.amount) <= float(money.amount) * (1 + 1e-6)
     less = f"{float(money.amount) * LESS:.6f}{money.currency}{'/h' if per else ''}"
@@ -77,7 +77,7 @@ def test_the_smallest_budget_is_the_smallest(one: Question) -> None:
 
 
 def test_the_smallest_deadline_is_the_smallest() -> None:
-    one = with_wishes(TRAIN, deadline="2min", gpu="H100 SXM,A100")
+    one = with_constraints(TRAIN, deadline="2min", gpu="H100 SXM,A100")
     value = str(one.ways_out()["relax.deadline"].values["value"])
     assert one.ask(deadline=value).answer
     with pytest.raises(NoAnswer):
@@ -86,7 +86,7 @@ def test_the_smallest_deadline_is_the_smallest() -> None:
 
 @pytest.mark.long
 def test_budget_and_deadline_together() -> None:
-    one = with_wishes(TRAIN, deadline="10min", budget="1usd", gpu="H100 SXM,A100")
+    one = with_constraints(TRAIN, deadline="10min", budget="1usd", gpu="H100 SXM,A100")
     both = one.ways_out()["relax.both"]
     first, second = both.values["one"], both.values["other"]
     assert isinstance(first, Message)
@@ -102,9 +102,9 @@ def test_budget_and_deadline_together() -> None:
     ("name", "one"),
     [
         pytest.param(
-            "tpot_max", with_wishes(SERVE, {"tpot_max": 0.003}, gpu="H100 SXM,L4", term="on-demand"), marks=pytest.mark.long
+            "tpot_max", with_constraints(SERVE, {"tpot_max": 0.003}, gpu="H100 SXM,L4", term="on-demand"), marks=pytest.mark.long
         ),
-        ("ttft_max", with_wishes(SERVE, {"ttft_max": 0.002}, gpu="H100 SXM,L4", term="on-demand")),
+        ("ttft_max", with_constraints(SERVE, {"ttft_max": 0.002}, gpu="H100 SXM,L4", term="on-demand")),
     ],
 )
 def test_the_smallest_objective_is_nearly_the_smallest(name: str, one: Question) -> None:
@@ -116,7 +116,7 @@ def test_the_smallest_objective_is_nearly_the_smallest(name: str, one: Question)
 
 
 def test_the_highest_rate_of_one_recommendation() -> None:
-    one = with_wishes(SERVE, {"rate": 40_000.0}, gpu="H100 SXM", term="on-demand")
+    one = with_constraints(SERVE, {"rate": 40_000.0}, gpu="H100 SXM", term="on-demand")
     rate = parse_rate(str(one.ways_out()["relax.copies"].values["rate"]))
     assert one.ask({"rate": rate}).answer.copies <= 64
     with pytest.raises(NoAnswer):
@@ -124,7 +124,7 @@ def test_the_highest_rate_of_one_recommendation() -> None:
 
 
 @pytest.mark.long
-def test_more_gpus_and_a_larger_budget_where_neither_is_enough() -> None:
+def test_both_gpus_and_budget_are_relaxed_if_neither_alone_suffices() -> None:
     one = Question("batch", "llama-3.1-70b", {}, {"buy": True, "budget": "2000usd", "gpus": (1.0, 1.0)})
     pairs = [message for message in one.ways_out().values() if message.id == "relax.both"]
     assert pairs
@@ -133,21 +133,21 @@ def test_more_gpus_and_a_larger_budget_where_neither_is_enough() -> None:
         assert isinstance(first, Message)
         assert isinstance(second, Message)
         changed: dict[str, Any] = {"budget": str(second.values["value"])}
-        given = {}
+        constraints = {}
         if first.id == "relax.gpus":
             changed["gpus"] = parse_span(str(first.values["value"]))
         else:
-            given["precision"] = str(first.values["value"])
-        assert one.ask(given, **changed).answer
+            constraints["precision"] = str(first.values["value"])
+        assert one.ask(constraints, **changed).answer
         with pytest.raises(NoAnswer):
             one.ask(budget=changed["budget"])
 
 
-def test_an_engine_that_runs_on_no_card_within_the_budget_says_so() -> None:
+def test_engine_that_supports_no_gpu_within_the_budget_is_reported() -> None:
     one = Question("serve", "llama-3.1-8b", {"engine": "vllm"}, {"buy": True, "budget": "150usd"})
-    ways = one.ways_out()
-    assert one.ask(budget=str(ways["relax.budget"].values["value"])).answer
-    assert "relax.without" not in ways  # no engine helps at that price
+    relaxations = one.ways_out()
+    assert one.ask(budget=str(relaxations["relax.budget"].values["value"])).answer
+    assert "relax.without" not in relaxations  # no engine helps at that price
 
 
 def test_a_budget_for_cards_counts_every_card() -> None:

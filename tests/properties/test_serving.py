@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.serving_cases import PLAIN, linear, real
+from tests.serving_cases import DEFAULT_LIMITS, linear, real
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.simulator import RoutingPolicy
@@ -41,18 +41,20 @@ def test_requests_and_tokens_are_conserved(
 ) -> None:  # fmt: skip
     size = limits["block_tokens"]
     cache = blocks * 64
-    server = linear(replace(PLAIN, **limits, cache_tokens=cache), copies, stages, token=1e-6, sequence=1e-5, context=1e-9)
+    server = linear(
+        replace(DEFAULT_LIMITS, **limits, cache_tokens=cache), copies, stages, token=1e-6, sequence=1e-5, context=1e-9
+    )
     load = [(time, prompt, output, tuple(range(prompt // 32))) for time, prompt, output in sorted(requests)]
     outcome = server.run(load, clients, hash_tokens=32, routing=routing)
     fits = np.array([-(-(prompt + output) // size) * size <= cache for _, prompt, output, _ in load])
     assert (outcome.answered == fits).all()
     assert outcome.refused == (~fits).sum()
     done = outcome.answered
-    # every prompt token is computed or found, once, and again where it was thrown out
-    found = outcome.read + outcome.cached - outcome.recomputed
+    # every prompt token is computed or cached once, and again after a preemption
+    prefilled = outcome.read + outcome.cached - outcome.recomputed
     expected = int(outcome.prompts[done].sum())
-    assert found >= expected
-    assert found == expected or outcome.preempted > 0
+    assert prefilled >= expected
+    assert prefilled == expected or outcome.preempted > 0
     # every token of an answer but the first is a step of its sequence, save those made when it was read again
     steps = int((np.arange(len(outcome.batch_steps)) * outcome.batch_steps).sum())
     assert steps + outcome.preempted >= int((outcome.outputs[done] - 1).sum()) >= steps
@@ -64,15 +66,17 @@ def test_requests_and_tokens_are_conserved(
 
 @settings(max_examples=40)
 @given(limits=LIMITS, requests=REQUESTS)
-def test_steps_taken_together_are_steps_taken_one_by_one(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
-    """Somebody who comes at every moment and is never let in must not change anything for the others."""
-    server = linear(replace(PLAIN, **limits), token=1e-6, sequence=1e-5, context=1e-9)
+def test_batched_steps_equal_single_steps(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
+    """A request that arrives at any moment and is never admitted must not change anything for the others."""
+    server = linear(replace(DEFAULT_LIMITS, **limits), token=1e-6, sequence=1e-5, context=1e-9)
     load = [(time, prompt, output, ()) for time, prompt, output in sorted(requests)]
     plain = server.run(load)
-    watched = sorted([*load, *((0.0013 * step, PLAIN.cache_tokens + 1, 1, ()) for step in range(300))], key=lambda one: one[0])
+    watched = sorted(
+        [*load, *((0.0013 * step, DEFAULT_LIMITS.cache_tokens + 1, 1, ()) for step in range(300))], key=lambda one: one[0]
+    )
     outcome = server.run(watched)
-    kept = outcome.answered
-    assert outcome.finished[kept] == pytest.approx(plain.finished)
+    answered = outcome.answered
+    assert outcome.finished[answered] == pytest.approx(plain.finished)
 
 
 SERVERS: list[Any] = [("h100-sxm", {}), ("l40s", {"engine": "sglang"}), ("a100-sxm-80gb", {"year": 2023})]
@@ -87,8 +91,8 @@ ERRORS, LEAST_ERROR, MOST_ERROR = 3.0, 0.003, 0.03
 def test_more_load_never_lowers_a_latency_percentile(gpu: str, fields: dict[str, Any]) -> None:
     """Beyond the noise of the simulation, which runs of several seeds show; of each seed the same arrivals pressed together."""
     server, _ = real("llama-3.1-8b", gpu, seq_in=600, seq_out=120, **fields)
-    told = np.array([[_percentiles(server, float(rate), seed) for seed in range(SEEDS)] for rate in RATES])
-    risen = np.log(told[1:] / told[:-1])  # [rates, seeds, percentiles]
+    latencies = np.array([[_percentiles(server, float(rate), seed) for seed in range(SEEDS)] for rate in RATES])
+    risen = np.log(latencies[1:] / latencies[:-1])  # [rates, seeds, percentiles]
     mean, error = risen.mean(axis=1), risen.std(axis=1, ddof=1) / SEEDS**0.5
     assert error[np.abs(mean) < 0.1].max() < MOST_ERROR  # where load changes much, noise is beside the point
     assert (mean >= -ERRORS * np.maximum(error, LEAST_ERROR)).all(), (mean.min(axis=1), error.max(axis=1))

@@ -1,6 +1,6 @@
 """Properties of time: no estimate beats physics, more work never takes less, a better GPU is never slower.
 
-The floors here are counted anew, from sizes alone, so that a fault in the lowering cannot hide in them.
+The floors here are computed independently, from sizes alone, so that a fault in the lowering cannot hide in them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def seconds(task: Task, shape: Shape, gpu: Gpu, **fields: Any) -> float:
 
 
 def layer_weights(shape: Transformer, touched: float) -> float:
-    """Weights of one layer's matrices; of a mixture as many experts as are touched."""
+    """Weights of one layer's matrices; of an MoE the distinct experts touched."""
     query, key_value = shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim
     attention = shape.hidden * (2 * query + key_value)
     matrices = 3 if shape.gated else 2
@@ -91,7 +91,7 @@ def active_weights(shape: Transformer) -> float:
 
 
 def read_weights(shape: Transformer, tokens: float) -> float:
-    """Weights that so many tokens touch: 1-(1-k/E)^tokens of a mixture's experts."""
+    """Weights that a number of tokens touch: 1-(1-k/E)^tokens of an MoE's experts."""
     if shape.experts is None:
         return shape.layers * layer_weights(shape, 0)
     touched = shape.experts.count * (1 - (1 - shape.experts.active / shape.experts.count) ** tokens)
@@ -101,9 +101,9 @@ def read_weights(shape: Transformer, tokens: float) -> float:
 def best_peak(gpu: Gpu, precision: str) -> float:
     """The highest rate that could possibly apply: a floor must hold whatever unit the estimate takes."""
     names = ("fp32", "tf32") if precision == "fp32" else SIXTEEN if WIDTH[precision] == 2 else tuple(gpu.peaks)
-    found = [gpu.peaks[name] for name in names if name in gpu.peaks]
-    assume(bool(found))
-    return float(max(found))
+    peaks = [gpu.peaks[name] for name in names if name in gpu.peaks]
+    assume(bool(peaks))
+    return float(max(peaks))
 
 
 @few
@@ -121,11 +121,11 @@ def test_decoding_never_beats_the_floor(
     shape: Transformer, card: str, batch: int, context: int, precision: str, engine: str
 ) -> None:
     gpu = BY_ID[card]
-    found = seconds("decode", shape, gpu, batch=batch, seq_in=context, precision=precision, kv_precision="bf16", engine=engine)
+    measured = seconds("decode", shape, gpu, batch=batch, seq_in=context, precision=precision, kv_precision="bf16", engine=engine)
     cache = 2.0 * batch * context * shape.kv_heads * shape.head_dim * shape.layers * 2
     moved = read_weights(shape, batch) * WIDTH[precision] + cache
     computed = 2.0 * active_weights(shape) * batch
-    assert found >= 0.999 * max(moved / gpu.memory_bandwidth, computed / best_peak(gpu, precision))
+    assert measured >= 0.999 * max(moved / gpu.memory_bandwidth, computed / best_peak(gpu, precision))
 
 
 @few
@@ -135,12 +135,12 @@ def test_prefill_never_beats_the_floor(
     shape: Transformer, card: str, batch: int, length: int, precision: str, engine: str
 ) -> None:
     gpu = BY_ID[card]
-    found = seconds("prefill", shape, gpu, batch=batch, seq_in=length, precision=precision, engine=engine)
+    measured = seconds("prefill", shape, gpu, batch=batch, seq_in=length, precision=precision, engine=engine)
     moved = read_weights(shape, batch * length) * WIDTH[precision]
     # two products over the lower triangle of queries x keys
     attention = 0.5 * 4.0 * batch * length**2 * shape.heads * shape.head_dim * shape.layers
     computed = 2.0 * active_weights(shape) * batch * length + attention
-    assert found >= 0.999 * max(moved / gpu.memory_bandwidth, computed / best_peak(gpu, precision))
+    assert measured >= 0.999 * max(moved / gpu.memory_bandwidth, computed / best_peak(gpu, precision))
 
 
 @few
@@ -148,10 +148,10 @@ def test_prefill_never_beats_the_floor(
 @example(shapes.LLAMA_3_8B, H200, 8, 2048, "bf16")
 def test_a_training_step_never_beats_the_floor(shape: Transformer, card: str, batch: int, length: int, precision: str) -> None:
     gpu = BY_ID[card]
-    found = seconds("train", shape, gpu, batch=batch, seq_in=length, precision=precision)
+    measured = seconds("train", shape, gpu, batch=batch, seq_in=length, precision=precision)
     computed = 6.0 * active_weights(shape) * batch * length + 6.0 * shape.hidden * shape.vocab * batch * length
     states = read_weights(shape, 1e9) * WIDTH[precision] * 3  # each weight read, its gradient read, the weight written
-    assert found >= 0.999 * max(computed / best_peak(gpu, precision), states / gpu.memory_bandwidth)
+    assert measured >= 0.999 * max(computed / best_peak(gpu, precision), states / gpu.memory_bandwidth)
 
 
 @few
@@ -160,10 +160,10 @@ def test_a_training_step_never_beats_the_floor(shape: Transformer, card: str, ba
 def test_vision_never_beats_the_floor(name: str, card: str, batch: int, precision: str, training: bool) -> None:
     gpu = BY_ID[card]
     shape = find_model(name, CATALOG)
-    found = seconds("train" if training else "forward", shape, gpu, batch=batch, precision=precision)
+    measured = seconds("train" if training else "forward", shape, gpu, batch=batch, precision=precision)
     passes = 2.7 if training else 1.0  # the first layer has no gradient of its input
     computed = 0.97 * 2e9 * VISION[name] * batch * passes
-    assert found >= computed / best_peak(gpu, precision)
+    assert measured >= computed / best_peak(gpu, precision)
 
 
 @few
@@ -172,10 +172,10 @@ def test_a_perceptron_never_beats_the_floor(shape: Mlp, card: str, batch: int, t
     gpu = BY_ID[card]
     weights = float(sum(prod(pair) for pair in zip(shape.units, shape.units[1:], strict=False)))
     first = shape.units[0] * shape.units[1]
-    found = seconds("train" if training else "forward", shape, gpu, batch=batch, precision="fp32")
+    measured = seconds("train" if training else "forward", shape, gpu, batch=batch, precision="fp32")
     computed = 2.0 * batch * (3 * weights - first if training else weights)
     moved = 4.0 * weights * (3 if training else 1)
-    assert found >= 0.999 * max(computed / best_peak(gpu, "fp32"), moved / gpu.memory_bandwidth)
+    assert measured >= 0.999 * max(computed / best_peak(gpu, "fp32"), moved / gpu.memory_bandwidth)
 
 
 TASKS: tuple[Task, ...] = ("decode", "prefill", "train", "forward", "serve", "batch")
@@ -244,7 +244,9 @@ def test_a_gpu_better_in_every_respect_is_never_slower(
 
 @few
 @given(st.sampled_from(list(VISION)), gpus, st.integers(1, 512), st.booleans(), factors, factors, factors)
-def test_nor_for_vision(name: str, card: str, batch: int, training: bool, bandwidth: float, rates: float, rest: float) -> None:
+def test_better_gpu_is_never_slower_for_vision(
+    name: str, card: str, batch: int, training: bool, bandwidth: float, rates: float, rest: float
+) -> None:
     gpu = BY_ID[card]
     shape, task = find_model(name, CATALOG), "train" if training else "forward"
     own = seconds(task, shape, gpu, batch=batch)  # type: ignore[arg-type]
@@ -290,7 +292,7 @@ UNIT = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
 UNPACKING = 1.5  # at most, where arithmetic bounds: 1.3 of it for widening, and rows of scales
 
 
-@settings(few, suppress_health_check=[HealthCheck.filter_too_much])  # few GPUs have the narrow units
+@settings(few, suppress_health_check=[HealthCheck.filter_too_much])  # few GPUs have low-precision units
 @given(
     transformers(mixtures=False),
     gpus,
@@ -298,7 +300,7 @@ UNPACKING = 1.5  # at most, where arithmetic bounds: 1.3 of it for widening, and
     st.sampled_from(["fp8", "int8", "nvfp4", "int4"]),
     st.sampled_from(SERVING),
 )
-def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
+def test_low_precision_weights_never_slow_decoding_with_hardware_support(
     shape: Transformer, card: str, batch: int, precision: str, engine: str
 ) -> None:
     """Casting activations costs a kernel for each product; beyond that, half the bytes are never more work."""
@@ -324,7 +326,7 @@ def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
 @example(shapes.LLAMA_3_8B, "v100-pcie-16gb", 6, "int8", "vllm")
 @example(shapes.LLAMA_3_8B, "h20-96gb", 16, "nvfp4", "sglang")
 @example(shapes.LLAMA_3_8B, "rtx-2060-super", 8, "fp8", "llama.cpp")
-def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
+def test_weight_only_quantisation_slows_decoding_by_dequantisation_at_most(
     shape: Transformer, card: str, batch: int, precision: str, engine: str
 ) -> None:
     """Where the GPU lacks the unit, weights are widened in the product's kernel: what that costs shows at large batches only."""
@@ -354,7 +356,7 @@ def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
         ("llama-2-7b", "jetson-agx-orin-64gb", 1, "int4", "vllm", 2.0),
     ],
 )
-def test_narrow_weights_speed_up_decoding_on_gpus_without_bf16_too(
+def test_low_precision_weights_speed_up_decoding_on_gpus_without_bf16_too(
     model: str, card: str, batch: int, precision: str, engine: str, gain: float
 ) -> None:
     """Engines compute in fp16 there, whatever holds the weights: nothing of the step is to fall back to fp32."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.serving_cases import CATALOG, asked
+from tests.serving_cases import CATALOG, workload_and_shape
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.estimate.serving.server import server_of
 
@@ -31,7 +31,7 @@ IN, OUT = 1000, 201
 )
 def test_serving_one_request_now_and_then_equals_decoding_it(engine: str, model: str, gpu: str, gpus: int) -> None:
     layout: dict[str, Any] = {"gpus": gpus, "parallel": {"tp": gpus}} if gpus > 1 else {}
-    workload, shape = asked(model, engine=engine, seq_in=IN, seq_out=OUT, **layout)
+    workload, shape = workload_and_shape(model, engine=engine, seq_in=IN, seq_out=OUT, **layout)
     server = server_of(workload, shape, CATALOG.gpu_by_id[gpu])
     outcome = server.run([(100.0 * number, IN, OUT, ()) for number in range(3)])
     tpot = float(np.median((outcome.finished - outcome.first) / (OUT - 1)))

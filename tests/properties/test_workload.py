@@ -1,4 +1,4 @@
-"""Properties of workloads: every spelling reads back as the same value, and nothing sent makes a reader fail impolitely."""
+"""Properties of workloads: every spelling reads back as the same value, and no input crashes a parser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def workloads() -> st.SearchStrategy[Workload]:
 
 
 def consistent(workload: Workload) -> Workload:
-    """Without what says two things at once: several lengths of a run, a rate beside a batch."""
+    """Without contradictory fields: several run lengths, a rate together with a batch."""
     lengths = [name for name in ("epochs", "steps", "tokens") if getattr(workload, name) is not None]
     left: dict[str, Any] = dict.fromkeys(lengths[1:])
     if workload.task == "serve" and workload.rate is not None:
@@ -88,7 +88,7 @@ def test_every_spelling_reads_back_as_the_same_workload(workload: Workload) -> N
 
 
 @given(workloads(), st.integers(1, 100), st.floats(0.1, 100.0))
-def test_a_rate_beside_a_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
+def test_rate_together_with_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
     both = replace(workload, task="serve", batch=batch, rate=rate)
     spelled: list[tuple[Callable[[Any], ParsedWorkload], Any]] = [
         (from_object, echo(both, FIELDS)), (read_flags, to_argv(both)),

@@ -1,4 +1,4 @@
-"""What the project stands on is pinned, listed, and under licences it accepts."""
+"""Dependencies are pinned, listed, and under accepted licences."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ INSTALLED = {key(one.metadata["Name"]): one for one in metadata.distributions()}
 EVERYTHING = closure(*(extra for extra in stated() if extra))
 
 
-def test_every_package_asked_for_is_pinned() -> None:
-    asked = {key(requirement.name) for requirements in stated().values() for requirement in requirements}
-    assert not asked - pins().keys()
+def test_every_required_package_is_pinned() -> None:
+    required = {key(requirement.name) for requirements in stated().values() for requirement in requirements}
+    assert not required - pins().keys()
 
 
-def test_every_pin_satisfies_what_is_asked_for() -> None:
-    known = pins()
+def test_every_pin_satisfies_its_requirement() -> None:
+    versions = pins()
     for requirements in stated().values():
         for requirement in requirements:
-            assert requirement.specifier.contains(known[key(requirement.name)]), requirement
+            assert requirement.specifier.contains(versions[key(requirement.name)]), requirement
 
 
-def test_everything_that_comes_with_it_is_pinned_to_what_is_installed() -> None:
+def test_every_dependency_is_pinned_to_the_installed_version() -> None:
     ours = {name: one.version for name, one in EVERYTHING.items() if name not in TOOLS}
     assert len(ours) > 50
     assert ours == {name: pins().get(name) for name in ours}
 
 
-def test_nothing_here_has_a_licence_we_do_not_accept() -> None:
-    found = {name: licence(one) for name, one in closure(*SHIPPED, "dev").items()}
-    assert not {name: told for name, told in found.items() if not accepted(told)}
+def test_every_licence_is_accepted() -> None:
+    licences = {name: licence(one) for name, one in closure(*SHIPPED, "dev").items()}
+    assert not {name: text for name, text in licences.items() if not accepted(text)}
 
 
-def test_the_page_of_licences_lists_what_users_install() -> None:
+def test_licence_page_lists_every_installed_package() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: PYTHONPATH=tools python -m supply.licences"
 
 
@@ -58,10 +58,10 @@ def test_no_package_is_installed_from_an_address() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_digests_are_of_the_pinned_versions(kind: str) -> None:
     text = (ROOT / f"requirements-{kind}.txt").read_text(encoding="utf-8")
-    found = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\$", text, re.MULTILINE))
-    wanted = {name: pins()[name] for name in closure(*KINDS[kind]) if name not in TOOLS}
-    assert wanted.items() <= found.items(), "run: PYTHONPATH=tools python -m supply.hashes"
-    assert found == {name: pins().get(name) for name in found}
+    versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\$", text, re.MULTILINE))
+    expected = {name: pins()[name] for name in closure(*KINDS[kind]) if name not in TOOLS}
+    assert expected.items() <= versions.items(), "run: PYTHONPATH=tools python -m supply.hashes"
+    assert versions == {name: pins().get(name) for name in versions}
     assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in text.splitlines() if line.startswith(" "))
     assert "://" not in text
 
@@ -97,10 +97,10 @@ def test_no_pinned_package_has_a_known_vulnerability() -> None:
         packages = json.loads(result.stdout)["dependencies"]
     except ValueError:
         pytest.skip(f"pip-audit could not ask: {result.stderr.strip()[-200:]}")
-    asked = [package for package in packages if "skip_reason" not in package]
-    if len(asked) < len(packages) / 2:
-        pytest.skip(f"pip-audit could ask of {len(asked)} packages out of {len(packages)}: no network?")
-    assert not [package for package in asked if package["vulns"]]
+    audited = [package for package in packages if "skip_reason" not in package]
+    if len(audited) < len(packages) / 2:
+        pytest.skip(f"pip-audit could ask of {len(audited)} packages out of {len(packages)}: no network?")
+    assert not [package for package in audited if package["vulns"]]
 
 
 def test_every_pin_installs_on_the_oldest_python_that_is_promised() -> None:

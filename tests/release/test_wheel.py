@@ -34,29 +34,29 @@ def built(root: Path, out: Path, *kinds: str, **settings: str) -> dict[str, byte
 def test_every_data_file_is_in_the_wheel(tmp_path: Path) -> None:
     from hatchling.builders.wheel import WheelBuilder  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    (made,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    with zipfile.ZipFile(made) as wheel:
+    (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(built) as wheel:
         names = {name for name in wheel.namelist() if name.startswith("whichgpu/")}
         assert wheel.read("whichgpu/SHA256SUMS").decode() == checksum_lines()
     code = {path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}
-    wanted = {f"whichgpu/{path.relative_to(PACKAGE).as_posix()}" for path in (*data_files(), SUMS, *code)}
-    assert names == wanted
+    expected = {f"whichgpu/{path.relative_to(PACKAGE).as_posix()}" for path in (*data_files(), SUMS, *code)}
+    assert names == expected
 
 
 @needs_hatchling
 @pytest.mark.long
-def test_wheel_and_sdist_come_out_the_same_twice(tmp_path: Path) -> None:
+def test_wheel_and_sdist_builds_are_reproducible(tmp_path: Path) -> None:
     """From two copies of the tree, made at other times and under other names."""
-    made: list[dict[str, str]] = []
+    builds: list[dict[str, str]] = []
     for name in ("one", "two"):
         root = tmp_path / name / "tree"
         shutil.copytree(ROOT, root, ignore=LEFT_OUT)
         for path in root.rglob("*"):
-            os.utime(path, (1_600_000_000 + len(name) + len(made) * 86_400,) * 2)
-        files = built(root, tmp_path / name / "dist", TZ="UTC" if made else "Asia/Seoul")
-        made.append({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
-    assert len(made[0]) == 2
-    assert made[0] == made[1]
+            os.utime(path, (1_600_000_000 + len(name) + len(builds) * 86_400,) * 2)
+        files = built(root, tmp_path / name / "dist", TZ="UTC" if builds else "Asia/Seoul")
+        builds.append({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+    assert len(builds[0]) == 2
+    assert builds[0] == builds[1]
 
 
 @needs_hatchling

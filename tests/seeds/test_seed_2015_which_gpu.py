@@ -46,12 +46,12 @@ def test_card_was_sold_then_with_its_memory_and_bandwidth(name: str, gpu: Callab
 
 
 def test_cards_side_by_side(catalog: Catalog) -> None:
-    """All of the post's cards asked for in one question, each by its full name, give a column each, in that order."""
+    """All of the post's cards in one query, each by its full name, give a column each, in that order."""
     assert [column.name for column in compare_hardware(list(CARDS), catalog=catalog).compared] == list(CARDS)
     assert [row.name for row in select_gpus(list(CARDS), catalog=catalog).gpus] == list(CARDS)
 
 
-def test_best_overall_has_most_memory_and_no_less_bandwidth(gpu: Callable[[str], Gpu]) -> None:
+def test_best_overall_has_largest_memory_and_no_less_bandwidth(gpu: Callable[[str], Gpu]) -> None:
     best = gpu("GTX Titan X")
     others = [gpu(name) for name in CARDS if name != "GTX Titan X"]
     assert all(best.memory_marketed_bytes > row.memory_marketed_bytes for row in others)
@@ -59,7 +59,7 @@ def test_best_overall_has_most_memory_and_no_less_bandwidth(gpu: Callable[[str],
     assert all(best.peaks["fp32"] > row.peaks["fp32"] for row in others)
 
 
-def test_titan_x_of_2015_is_told_from_that_of_2016(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
+def test_titan_x_of_2015_differs_from_that_of_2016(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """The bare name has meant two cards since; the post's is the only one sold at its date."""
     both = select_gpus(["Titan X"], catalog=catalog).gpus
     then = select_gpus(["Titan X"], GpuFilter(as_of=WRITTEN), catalog=catalog).gpus
@@ -68,7 +68,7 @@ def test_titan_x_of_2015_is_told_from_that_of_2016(catalog: Catalog, gpu: Callab
 
 
 def test_gtx_970_has_its_memory_trouble_as_a_quirk(gpu: Callable[[str], Gpu]) -> None:
-    """4 GB as the driver sees it, of which 3.5 GB are fast: only the quirk can tell."""
+    """4 GB as the driver sees it, of which 3.5 GB are fast: only the quirk says so."""
     row = gpu("GTX 970")
     assert row.memory_bytes > 3.5 * GIB
     assert any("3.5 GB" in quirk and "0.5 GB" in quirk for quirk in row.quirks)
@@ -161,7 +161,7 @@ def test_tensorflow_needs_compute_capability_3_5(gpu: Callable[[str], Gpu]) -> N
 
 
 def test_slip_the_cheap_advice_fails_the_posts_own_rule(gpu: Callable[[str], Gpu]) -> None:
-    """Slip: GTX 680 is advised as free of trouble, yet has compute capability 3.0 where the post asks for 3.5."""
+    """Slip: GTX 680 is advised as free of trouble, yet has compute capability 3.0 where the post requires 3.5."""
     assert gpu("GTX 680 4GB").compute_capability == "3.0"
     assert gpu("GTX 960 4GB").compute_capability == "5.2"
 
@@ -175,7 +175,7 @@ def test_aws_for_those_with_almost_no_money(catalog: Catalog) -> None:
     assert {row.compute_capability for row in rented} == {"3.0"}
 
 
-def test_pascal_came_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
+def test_pascal_launched_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """Second or third quarter of 2016, much faster: the next Titan X has 1.66 times the fp32, within the post's year."""
     pascal = select_gpus(["pascal"], catalog=catalog).gpus
     first = min(first_day(row.launch_date) for row in pascal if row.segment == "consumer")

@@ -27,7 +27,7 @@ PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "tf32", "int8", "int4", "tensor-co
 
 
 def rented(catalog: Catalog, *beginnings: str) -> list[Instance]:
-    """Machines of AWS as of the post whose names begin so."""
+    """AWS instances as of the post whose names have this prefix."""
     rows = select_instances([f"aws/{text}." for text in beginnings], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
     assert {row.instance.split(".")[0] for row in rows} == set(beginnings)
     return list(rows)
@@ -142,7 +142,7 @@ def test_p4_was_one_machine(catalog: Catalog) -> None:
     assert "p4de.24xlarge" in {row.instance for row in now}
 
 
-def test_most_gpu_memory(catalog: Catalog) -> None:
+def test_largest_gpu_memory(catalog: Catalog) -> None:
     """p4d first and p3dn second, both per GPU and for the whole machine."""
     rows = all_families(catalog)
     per_gpu = sorted(rows, key=lambda row: -(row.gpu_memory_bytes or 0))
@@ -195,7 +195,7 @@ def test_slip_int8_is_older_than_g4(name: str, gpu: Callable[[str], Gpu]) -> Non
 
 
 def _with(catalog: Catalog, feature: str) -> set[str]:
-    """Families some machine of which has a GPU that supports it."""
+    """Families with an instance whose GPU supports it."""
     return {name for name, starts in FAMILIES.items() if any(feature in gpu.supports for gpu in gpus_of(catalog, *starts))}
 
 
@@ -203,10 +203,10 @@ def test_slip_t100_is_the_t4(gpu: Callable[[str], Gpu], catalog: Catalog) -> Non
     """Slip: the post writes that a T100 trains far slower than V100 and A100. There is none; the T4 of G4dn is meant."""
     with pytest.raises(UnknownName):
         verbs.select_gpus(["T100"], catalog=catalog)
-    (meant,) = gpus_of(catalog, "g4dn")
-    assert meant.name == "T4"
-    assert 1.5 * meant.peaks["fp16"] < gpu("V100 SXM 16GB").peaks["fp16"] < gpu("A100 SXM 40GB").peaks["fp16"]
-    assert 2 * meant.memory_bandwidth < gpu("V100 SXM 16GB").memory_bandwidth < gpu("A100 SXM 40GB").memory_bandwidth
+    (t4,) = gpus_of(catalog, "g4dn")
+    assert t4.name == "T4"
+    assert 1.5 * t4.peaks["fp16"] < gpu("V100 SXM 16GB").peaks["fp16"] < gpu("A100 SXM 40GB").peaks["fp16"]
+    assert 2 * t4.memory_bandwidth < gpu("V100 SXM 16GB").memory_bandwidth < gpu("A100 SXM 40GB").memory_bandwidth
 
 
 def test_order_for_training(catalog: Catalog) -> None:
@@ -242,7 +242,7 @@ def test_inf1_is_amazons_own_chip_for_inference(catalog: Catalog) -> None:
         ("inf1.xlarge", ["inf", "1", "xlarge"]),
     ],
 )
-def test_reading_names(name: str, parts: list[str], catalog: Catalog) -> None:
+def test_instance_names_are_parsed(name: str, parts: list[str], catalog: Catalog) -> None:
     """The post's four examples fall into series, generation, letters and size, and every part has a meaning."""
     answer = select_instances([name], catalog=catalog).name_parts
     assert [part.part for part in answer] == parts
@@ -284,7 +284,7 @@ def test_metal_is_the_only_size_not_in_xlarge(catalog: Catalog) -> None:
 
 
 def test_sizes_count_vcpus(catalog: Catalog) -> None:
-    """The post guesses that 2xlarge, 4xlarge … tell the size: each is that many times the 4 vCPUs of an xlarge."""
+    """The post guesses that 2xlarge, 4xlarge … give the size: each is that many times the 4 vCPUs of an xlarge."""
     rows = [row for row in all_families(catalog) if row.instance.endswith("xlarge")]
     assert len(rows) > 15
     for row in rows:

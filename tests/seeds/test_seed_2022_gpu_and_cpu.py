@@ -33,7 +33,7 @@ def test_dgx_a100(instance: Callable[[str], Instance], catalog: Catalog) -> None
     assert (card.link.kind, card.link.bandwidth) == ("nvlink", 600 * GB)
 
 
-def test_dgx_a100_by_its_plain_name(catalog: Catalog) -> None:
+def test_dgx_a100_by_its_short_name(catalog: Catalog) -> None:
     """The post writes plain DGX A100 and means 640 GB: the name must find both sizes, since it was sold with either."""
     instances = select_instances(["DGX A100"], catalog=catalog).instances
     assert {catalog.gpu_by_id[row.gpu].memory_label for row in instances} == {"40 GB", "80 GB"}
@@ -66,7 +66,7 @@ def test_slip_3090_ti_fp32_is_at_base_clock(gpu: Callable[[str], Gpu]) -> None:
 
 
 def test_slip_3090_ti_fp16_is_with_fp16_accumulate(gpu: Callable[[str], Gpu]) -> None:
-    """Slip: 160 TFLOPS holds for sums kept in fp16; with fp32 sums, as training needs, a GeForce has half."""
+    """Slip: 160 TFLOPS is with fp16 accumulation; with fp32 accumulation, as training needs, a GeForce has half."""
     peaks = gpu("RTX 3090 Ti").peaks
     assert peaks["fp16_fp16acc"] == 160 * 10**12
     assert peaks["fp16"] == 80 * 10**12
@@ -118,11 +118,11 @@ def segment(catalog: Catalog, name: str) -> list[Cpu]:
 
 
 def middle(values: Iterable[int | None]) -> float:
-    """Median of what is known, which must be most."""
+    """Median of the known values, which must be the majority."""
     listed = list(values)
-    known = [value for value in listed if value is not None]
-    assert len(known) > 0.8 * len(listed)
-    return median(known)
+    present = [value for value in listed if value is not None]
+    assert len(present) > 0.8 * len(listed)
+    return median(present)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def middle(values: Iterable[int | None]) -> float:
         ("Ryzen", "amd", {"desktop", "workstation"}),
     ],
 )
-def test_names_tell_home_from_server(word: str, vendor: str, segments: set[str], catalog: Catalog) -> None:
+def test_names_distinguish_consumer_from_server_gpus(word: str, vendor: str, segments: set[str], catalog: Catalog) -> None:
     """Core and Ryzen for the home, Xeon and EPYC for servers; workstation parts (Threadripper, Xeon W) lie between."""
     rows = [cpu for cpu in catalog.cpus if word in cpu.name.split()]
     assert len(rows) >= 3
@@ -188,7 +188,7 @@ def test_server_processors_have_more_memory_channels_and_lanes(catalog: Catalog)
     assert middle(cpu.pcie_lanes for cpu in server) > 2 * middle(cpu.pcie_lanes for cpu in desktop)
 
 
-def test_at_most_64_cores_then(catalog: Catalog) -> None:
+def test_up_to_64_cores_in_2022(catalog: Catalog) -> None:
     """1 to 64 physical cores among x86 processors up to the post's date."""
     then = [
         cpu
@@ -200,7 +200,7 @@ def test_at_most_64_cores_then(catalog: Catalog) -> None:
 
 def test_threads_are_no_fewer_than_cores(catalog: Catalog) -> None:
     """The post's hyper-threading: as many threads as cores or, mostly, twice as many."""
-    known = [(cpu.cores, cpu.threads) for cpu in catalog.cpus if cpu.cores is not None and cpu.threads is not None]
-    assert len(known) > 40
-    assert all(cores <= threads <= 2 * cores for cores, threads in known)
-    assert sum(threads == 2 * cores for cores, threads in known) > 0.5 * len(known)
+    counts = [(cpu.cores, cpu.threads) for cpu in catalog.cpus if cpu.cores is not None and cpu.threads is not None]
+    assert len(counts) > 40
+    assert all(cores <= threads <= 2 * cores for cores, threads in counts)
+    assert sum(threads == 2 * cores for cores, threads in counts) > 0.5 * len(counts)

@@ -35,7 +35,7 @@ def test_memory_size(name: str, memory_gb: int, gpu: Callable[[str], Gpu]) -> No
     assert 0.995 * memory_gb * GIB <= row.memory_bytes <= memory_gb * GIB
 
 
-def test_a100_comes_with_40_or_80_gb_only(catalog: Catalog) -> None:
+def test_a100_has_40_or_80_gb_only(catalog: Catalog) -> None:
     assert {row.memory_label for row in select_gpus(["A100"], catalog=catalog).gpus} == {"40 GB", "80 GB"}
 
 
@@ -64,9 +64,9 @@ def test_slip_h100_bandwidth_depends_on_the_form(gpu: Callable[[str], Gpu]) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "links", "total"), [(V100, 25, 6, 300), (A100, 50, 12, 600), (H100, 100, 18, 900), (H200, None, 18, 900)]
+    ("name", "stated", "links", "total"), [(V100, 25, 6, 300), (A100, 50, 12, 600), (H100, 100, 18, 900), (H200, None, 18, 900)]
 )
-def test_slip_nvlink_row(name: str, said: int | None, links: int, total: int, gpu: Callable[[str], Gpu]) -> None:
+def test_slip_nvlink_row(name: str, stated: int | None, links: int, total: int, gpu: Callable[[str], Gpu]) -> None:
     """Slip: 25, 50, 100 GB/s and a question mark. In each a link does 50 GB/s both ways (25 one way); they differ in links."""
     link = gpu(name).link
     assert link is not None
@@ -74,7 +74,7 @@ def test_slip_nvlink_row(name: str, said: int | None, links: int, total: int, gp
     assert link.kind == "nvlink"
     assert link.bandwidth == total * GB
     assert link.bandwidth / links == 50 * GB
-    assert said is None or link.bandwidth > 8 * said * GB
+    assert stated is None or link.bandwidth > 8 * stated * GB
 
 
 def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
@@ -82,14 +82,14 @@ def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
     totals = [link.bandwidth for name in COLUMNS[:3] if (link := gpu(name).link) is not None and link.bandwidth is not None]
     growth = [total / totals[0] for total in totals]
     assert growth == [1, 2, 3]
-    assert growth != [said / 25 for said in (25, 50, 100)]
+    assert growth != [stated / 25 for stated in (25, 50, 100)]
 
 
 @pytest.mark.parametrize(
     ("feature", "having"), [("tensor-cores", COLUMNS), ("bf16", COLUMNS[1:]), ("flash-attention", COLUMNS[1:])]
 )
 def test_feature_rows(feature: str, having: tuple[str, ...], catalog: Catalog) -> None:
-    """Asked as the command line asks, `gpus --supports`; all variants of a column agree."""
+    """As the command line does, `gpus --supports`; all variants of a column agree."""
     gpus = select_gpus(list(COLUMNS), GpuFilter(supports=(feature,)), catalog=catalog).gpus
     assert tuple(row.name for row in gpus) == having
     families = ["V100", "A100", "H100", "H200"]
@@ -105,13 +105,13 @@ def test_flash_attention_2_was_the_newest(gpu: Callable[[str], Gpu]) -> None:
     assert all("flash-attention-3" in gpu(name).supports for name in (H100, H200))
 
 
-def test_v100_says_what_it_lacks(gpu: Callable[[str], Gpu]) -> None:
+def test_missing_features_of_the_v100_are_listed(gpu: Callable[[str], Gpu]) -> None:
     words = " ".join(gpu(V100).quirks)
     assert "bf16" in words
     assert "FlashAttention 2" in words
 
 
-def test_bf16_rate_equals_fp16_where_there_is_one(gpu: Callable[[str], Gpu]) -> None:
+def test_bf16_rate_equals_fp16_if_supported(gpu: Callable[[str], Gpu]) -> None:
     assert "bf16" not in gpu(V100).peaks
     for name in COLUMNS[1:]:
         assert gpu(name).peaks["bf16"] == gpu(name).peaks["fp16"]
@@ -141,7 +141,7 @@ def test_servers_of_each_have_infiniband(name: str, instance: Callable[[str], In
 
 
 def test_each_generation_is_ahead_in_memory_and_bandwidth(gpu: Callable[[str], Gpu]) -> None:
-    """What the post's relative performance rests on for decoding; H200 differs from H100 in memory alone."""
+    """Basis of the post's relative performance for decoding; H200 differs from H100 in memory alone."""
     rows = [gpu(name) for name in COLUMNS]
     for older, newer in pairwise(rows):
         assert newer.memory_bytes > older.memory_bytes

@@ -1,4 +1,4 @@
-"""What the documents say of several GPUs: when copies pay, what PCIe costs, where a cluster ends, how inference scales."""
+"""The documents on several GPUs: when data parallelism pays, what PCIe costs, how clusters and inference scale."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rate(task: str, model: str, gpu: str, gpus: int, **fields: Any) -> float:
 
 
 def efficiency(task: str, model: str, gpu: str, gpus: int, batch: int, **fields: Any) -> float:
-    """Of each of `gpus` copies with `batch` samples, against one."""
+    """Scaling efficiency of `gpus` replicas with `batch` samples each, relative to one."""
     one = rate(task, model, gpu, 1, batch=batch, **{name: value for name, value in fields.items() if name != "nodes"})
     return rate(task, model, gpu, gpus, batch=batch * gpus, parallel={"dp": gpus}, **fields) / one / gpus
 
@@ -45,13 +45,13 @@ def test_2015_one_gpu_is_enough_for_10_to_15_gb_of_data(model: str) -> None:
 
 
 def test_2015_a_small_batch_is_slower_on_two_gpus_than_on_one() -> None:
-    """Its step is over before the gradients of the document's own network have gone round."""
+    """Its step is shorter than the all-reduce of the document's own network."""
     small = efficiency("train", "mlp:9000x4000x4000x32", "gtx-titan-x", 2, 16, precision="fp32", year=2016)
     assert 2 * small < 1.0
 
 
 def test_2015_a_cluster_is_bound_by_its_network() -> None:
-    """Two machines of two GPUs: over the network of a home or office copies of VGG wait, over InfiniBand far less."""
+    """Two machines of two GPUs: over a home or office network VGG's all-reduce dominates, over InfiniBand far less."""
     fields: dict[str, Any] = {"precision": "fp32", "year": 2016}
     slow = efficiency("train", "vgg16", "gtx-titan-x", 4, 32, nodes=2, network="ethernet", network_gbps=0.5, **fields)
     fast = efficiency("train", "vgg16", "gtx-titan-x", 4, 32, nodes=2, network="infiniband", network_gbps=28, **fields)
@@ -62,7 +62,7 @@ def test_2015_a_cluster_is_bound_by_its_network() -> None:
     assert answer.bound == "interconnect"
 
 
-def test_2015_over_infiniband_copies_hardly_wait() -> None:
+def test_2015_data_parallel_over_infiniband_scales_well() -> None:
     """Two machines joined by InfiniBand do as well as one of four GPUs."""
     fields: dict[str, Any] = {"precision": "fp32", "year": 2016}
     together = efficiency("train", "vgg16", "gtx-titan-x", 4, 32, **fields)
@@ -84,10 +84,10 @@ def test_2021_pcie_scales_worse_than_nvlink(model: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "fields"), [("bert-large", {"seq_in": 128}), ("vgg16", {})])
-def test_2021_the_instances_themselves_differ_so(model: str, fields: dict[str, Any]) -> None:
-    """g4dn.12xlarge and p3.8xlarge have four GPUs each: messages of the same step take over twice as long on the first.
+def test_2021_communication_on_g4dn_takes_over_twice_that_on_p3(model: str, fields: dict[str, Any]) -> None:
+    """g4dn.12xlarge and p3.8xlarge have four GPUs each: the collectives of the same step take over twice as long on the first.
 
-    Their share of the step is about the same on both, since the T4's own work takes three times as long: it tells nothing.
+    Their share of the step is about the same on both, since the T4's own work takes three times as long, so it is not compared.
     """
     seconds = {}
     for name in ("g4dn.12xlarge", "p3.8xlarge"):
@@ -108,7 +108,7 @@ def test_2024_llama_2_on_two_gpus_takes_about_half_the_time(model: str, gpu: str
 
 
 def a_whole_node() -> tuple[Scaling, list[str]]:
-    """How Llama-2-70B scales over eight A100s, and what is said of it."""
+    """How Llama-2-70B scales over eight A100s, and its notes."""
     fields: dict[str, Any] = {"batch": 64, "seq_in": 2048, "engine": "tensorrt-llm"}
     answer = estimate("prefill", "llama-2-70b", gpu="a100-sxm-80gb", gpus=8, **fields)
     assert answer.group is not None
@@ -120,10 +120,10 @@ def test_2024_a_whole_node_gets_six_tenths_of_its_gpus_done() -> None:
     assert next(point for point in a_whole_node()[0].points if point.gpus == 8).efficiency > 0.6
 
 
-def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
+def test_2024_scaling_holds_within_a_node_and_stops_there() -> None:
     """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so."""
-    scaling, said = a_whole_node()
+    scaling, notes = a_whole_node()
     inside = [point for point in scaling.points if point.gpus <= 8]
     assert all(after.speed / before.speed > 1.4 for before, after in pairwise(inside))
     assert scaling.stops == 8
-    assert any("stops at 8 GPUs" in line for line in said)
+    assert any("stops at 8 GPUs" in line for line in notes)

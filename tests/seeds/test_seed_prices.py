@@ -1,4 +1,4 @@
-"""Prices in the five documents, 2015 to 2024, against the history; where a document slipped, both sides are said.
+"""Prices in the five documents, 2015 to 2024, against the history; where a document is wrong, both figures are asserted.
 
 2019-09-08: AWS in Seoul, Google Cloud in Tokyo, Taiwan and Oregon, sums in won. 2021: families by price. 2022-09-02: a T4 at
 AWS for half a dollar, an A100 for 15,000 dollars. The documents of 2015 and 2024 state no price; 2015 says "spot".
@@ -24,8 +24,8 @@ Find = Callable[..., Offer]
 def find(catalog: Catalog) -> Find:
     """The one offer of a machine, region and term on a day."""
 
-    def offer(instance: str, region: str, term: str, day: date = DAY, payment: str | None = None, **wishes: object) -> Offer:
-        query = OffersQuery(instance=(instance,), region=(region,), term=(term,), **wishes)  # type: ignore[arg-type]
+    def offer(instance: str, region: str, term: str, day: date = DAY, payment: str | None = None, **filters: object) -> Offer:
+        query = OffersQuery(instance=(instance,), region=(region,), term=(term,), **filters)  # type: ignore[arg-type]
         offers = [one for one in list_offers(query, day, catalog).offers if payment is None or one.payment == payment]
         assert len(offers) == 1, [(one.instance, one.region, one.term, one.payment, one.price) for one in offers]
         return offers[0]
@@ -80,7 +80,7 @@ def test_the_google_table(find: Find, instance: str, region: str, prices: dict[s
         offer = find(f"gcp/{instance}", f"gcp/{region}", term)
         assert offer.price.amount == Decimal(price)
         assert (offer.confidence, offer.observed_at, offer.source) == ("observed", "2019-09-08", "likejazz-gpu-2019")
-        assert offer.includes == "gpu"  # the host is paid beside it
+        assert offer.includes == "gpu"  # the host is billed separately
 
 
 def test_a_k80_was_not_to_be_had_for_three_years(catalog: Catalog) -> None:
@@ -128,12 +128,12 @@ def test_in_won_at_that_days_rate(find: Find) -> None:
 
 def test_the_three_round_trips_from_seoul(catalog: Catalog) -> None:
     query = OffersQuery(gpu=("K80", "V100", "T4"), provider=("gcp",), near="Seoul", term=("on-demand", "committed-1y"))
-    found = {offer.region: offer.round_trip for offer in list_offers(query, DAY, catalog).offers}
+    trips = {offer.region: offer.round_trip for offer in list_offers(query, DAY, catalog).offers}
     for region, seconds in (("asia-northeast1", 0.085963782), ("asia-east1", 0.145619823), ("us-west1", 0.245904412)):
-        trip = found[region]
+        trip = trips[region]
         assert trip is not None
         assert (trip.value, trip.basis) == (seconds, "measured")
-    guessed = found["us-central1"]
+    guessed = trips["us-central1"]
     assert guessed is not None
     assert guessed.basis == "modelled"
 
@@ -173,7 +173,7 @@ def test_2022_an_a100_bought_or_rented(find: Find) -> None:
     assert 4000 < Decimal(15_000) / rented.price_per_gpu_hour.amount < 4380
 
 
-def test_2015_spot_prices_are_not_known_then(catalog: Catalog) -> None:
+def test_2015_has_no_spot_prices(catalog: Catalog) -> None:
     """ "AWS GPU spot instance" for who has almost no money: the history has on-demand and reserved prices of 2015, no spot."""
     offers = list_offers(OffersQuery(provider=("aws",)), date(2015, 11, 19), catalog).offers
     assert {offer.instance for offer in offers} == {"g2.2xlarge", "g2.8xlarge"}

@@ -1,7 +1,7 @@
 """The documents' advice as questions to `recommend`, as of their dates: the same answer, or the difference and why.
 
-Prices are those the catalog holds for the day (`prices.csv`, each with its source). Where a document is wrong, or prices it did
-not look at say otherwise, the test asserts both what we answer and what the document said.
+Prices are those the catalog holds for the day (`prices.csv`, each with its source). Where a document is wrong, or prices it
+did not consider differ, the test asserts both what we answer and what the document said.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SERVE_DAY, HOME_DAY = date(2024, 4, 8), date(2022, 9, 2)
 STREET = "gtx-960-4gb=230usd,gtx-680-4gb=200usd"
 
 
-def asked(catalog: Catalog, day: date, task: str = "train", model: str | None = None, **fields: Any) -> RecommendAnswer:
-    wishes = {name: fields.pop(name) for name in list(fields) if name in Requirements.__struct_fields__}
-    return recommend(task, model, Requirements(**wishes), day, catalog, own=False, **fields)
+def recommended(catalog: Catalog, day: date, task: str = "train", model: str | None = None, **fields: Any) -> RecommendAnswer:
+    constraints = {name: fields.pop(name) for name in list(fields) if name in Requirements.__struct_fields__}
+    return recommend(task, model, Requirements(**constraints), day, catalog, own=False, **fields)
 
 
 def aws(catalog: Catalog, **fields: Any) -> RecommendAnswer:
-    return asked(catalog, AWS_DAY, **{"provider": "aws", "term": "on-demand", **fields})
+    return recommended(catalog, AWS_DAY, **{"provider": "aws", "term": "on-demand", **fields})
 
 
 def machines(answer: RecommendAnswer) -> list[str]:
@@ -78,7 +78,7 @@ class TestAws2021:
         assert aws(catalog, task="serve", rank="value", gpus=(1.0, 1.0)).answer.instance.startswith("g4dn")
         assert aws(catalog, task="serve", model="resnet50", rate=100.0).answer.instance.startswith("g4dn")
 
-    def test_most_memory_of_a_gpu(self, catalog: Catalog) -> None:
+    def test_largest_memory_of_a_gpu(self, catalog: Catalog) -> None:
         answer = aws(catalog, min_memory="33GiB")
         assert set(machines(answer)) == {"p4d.24xlarge"}
 
@@ -103,10 +103,10 @@ class TestAws2021:
         assert families == {"p4", "p3", "g4"}
 
     def test_save_money_with_spot(self, catalog: Catalog) -> None:
-        """The last spot prices of P2 known by then are of 2017, so they count only where spot is asked for by name; then spot
-        is the answer on the same machine, its reruns in the cost."""
-        wishes: dict[str, Any] = {"gpu": "K80", "gpus": (1.0, 1.0), "rank": "cost", "term": "on-demand,spot"}
-        answer = asked(catalog, AWS_DAY, provider="aws", **wishes).answer
+        """The last spot prices of P2 known by then are of 2017, so they count only if spot is requested by name; then spot is
+        the answer on the same machine, with reruns in the cost."""
+        constraints: dict[str, Any] = {"gpu": "K80", "gpus": (1.0, 1.0), "rank": "cost", "term": "on-demand,spot"}
+        answer = recommended(catalog, AWS_DAY, provider="aws", **constraints).answer
         assert answer.term == "spot"
         assert answer.reruns > 0
 
@@ -127,53 +127,53 @@ class TestCards2015:
     """2015-11-19: which card to buy."""
 
     def test_best_overall(self, catalog: Catalog) -> None:
-        answer = asked(catalog, CARDS_DAY, buy=True, rank="time")
+        answer = recommended(catalog, CARDS_DAY, buy=True, rank="time")
         assert answer.answer.gpu == "gtx-titan-x"
         assert [one.gpu for one in answer.candidates[1:3]] == ["gtx-980-ti", "gtx-980"]
 
     def test_cost_efficient_but_expensive(self, catalog: Catalog) -> None:
-        best = [one.gpu for one in asked(catalog, CARDS_DAY, buy=True, rank="value").candidates[:3]]
+        best = [one.gpu for one in recommended(catalog, CARDS_DAY, buy=True, rank="value").candidates[:3]]
         assert set(best) == {"gtx-titan-x", "gtx-980-ti", "gtx-980"}
 
     def test_cheap_without_trouble(self, catalog: Catalog) -> None:
-        answer = asked(catalog, CARDS_DAY, buy=True, budget="250usd", price=STREET, min_memory="3GiB")
+        answer = recommended(catalog, CARDS_DAY, buy=True, budget="250usd", price=STREET, min_memory="3GiB")
         assert {one.gpu for one in answer.candidates} == {"gtx-960-4gb", "gtx-680-4gb"}
 
     def test_gtx_970_only_with_its_warning(self, catalog: Catalog) -> None:
-        answer = asked(catalog, CARDS_DAY, buy=True, gpu="GTX 970")
+        answer = recommended(catalog, CARDS_DAY, buy=True, gpu="GTX 970")
         assert "3.5" in words(answer)
 
     def test_little_money(self, catalog: Catalog) -> None:
-        assert asked(catalog, CARDS_DAY, buy=True, budget="210usd", price=STREET).answer.gpu == "gtx-680-4gb"
+        assert recommended(catalog, CARDS_DAY, buy=True, budget="210usd", price=STREET).answer.gpu == "gtx-680-4gb"
 
     def test_almost_no_money(self, catalog: Catalog) -> None:
         """An AWS GPU instance. The document says spot; no spot price of 2015 is recorded, so other terms are compared."""
-        answer = asked(catalog, CARDS_DAY, rank="cost", budget="1usd/h")
+        answer = recommended(catalog, CARDS_DAY, rank="cost", budget="1usd/h")
         assert (answer.answer.provider, answer.answer.instance) == ("aws", "g2.2xlarge")
         assert "spot" not in {one.term for one in answer.candidates}
 
     def test_large_data_sets(self, catalog: Catalog) -> None:
         """Over 250 GB: GTX Titan, 980 Ti or Titan X: cards with 6 GB and more, the newest first."""
-        best = [one.gpu for one in asked(catalog, CARDS_DAY, buy=True, rank="time", min_memory="6GiB").candidates]
+        best = [one.gpu for one in recommended(catalog, CARDS_DAY, buy=True, rank="time", min_memory="6GiB").candidates]
         assert best[:2] == ["gtx-titan-x", "gtx-980-ti"]
         assert "gtx-titan" in best
 
     def test_researchers_take_up_to_four(self, catalog: Catalog) -> None:
-        answer = asked(catalog, CARDS_DAY, buy=True, rank="time", gpus=(1.0, 4.0)).answer
+        answer = recommended(catalog, CARDS_DAY, buy=True, rank="time", gpus=(1.0, 4.0)).answer
         assert (answer.gpu, answer.gpus) == ("gtx-titan-x", 4)
 
     def test_kaggle(self, catalog: Catalog) -> None:
         """GTX 980 or GTX 960 4GB: the 980 within 600 dollars; the 960 4GB within its price, where the 680 is not to be had."""
-        assert asked(catalog, CARDS_DAY, buy=True, budget="600usd").answer.gpu == "gtx-980"
-        small = asked(catalog, CARDS_DAY, buy=True, budget="235usd", price="gtx-960-4gb=230usd", min_memory="3GiB").answer
+        assert recommended(catalog, CARDS_DAY, buy=True, budget="600usd").answer.gpu == "gtx-980"
+        small = recommended(catalog, CARDS_DAY, buy=True, budget="235usd", price="gtx-960-4gb=230usd", min_memory="3GiB").answer
         assert small.gpu == "gtx-960-4gb"
 
     def test_nvidia_rather_than_amd(self, catalog: Catalog) -> None:
-        answer = asked(catalog, CARDS_DAY, buy=True, rank="time", limit=50)
+        answer = recommended(catalog, CARDS_DAY, buy=True, rank="time", limit=50)
         assert {catalog.gpu_by_id[one.gpu].vendor for one in answer.candidates} == {"nvidia"}
 
     def test_one_gpu_is_enough(self, catalog: Catalog) -> None:
-        assert asked(catalog, CARDS_DAY, buy=True, rank="time").answer.gpus == 1
+        assert recommended(catalog, CARDS_DAY, buy=True, rank="time").answer.gpus == 1
 
 
 class TestKorea2019:
@@ -183,7 +183,7 @@ class TestKorea2019:
         """The document's cheapest is Oregon with the month's 30% off (172,740 KRW), Taiwan 272,250 KRW at its "list price",
         which is the one-year commitment. In our prices the sustained month of a US region is the cheapest of those terms too; we
         add the host that a GPU priced alone needs, as a line of its own."""
-        answer = asked(
+        answer = recommended(
             catalog,
             KOREA_DAY,
             gpu="K80",
@@ -199,15 +199,15 @@ class TestKorea2019:
         assert set(answer.cost_lines) >= {"machine", "host"}
 
     def test_v100_by_latency(self, catalog: Catalog) -> None:
-        near = asked(catalog, KOREA_DAY, gpu="V100", near="Seoul", max_latency="60ms", rank="cost", term="on-demand").answer
+        near = recommended(catalog, KOREA_DAY, gpu="V100", near="Seoul", max_latency="60ms", rank="cost", term="on-demand").answer
         assert near.round_trip is not None
         assert near.round_trip <= 0.06
         assert near.region == "ap-northeast-2"
 
     def test_t4_for_int8_inference(self, catalog: Catalog) -> None:
         """The document's case is BERT in int8: on demand, by work for the money."""
-        wishes = {"rank": "value", "term": "on-demand", "gpus": (1.0, 1.0), "needs": "int8"}
-        answer = asked(catalog, KOREA_DAY, "batch", "bert-large", precision="int8", engine="tensorrt", **wishes).answer
+        constraints = {"rank": "value", "term": "on-demand", "gpus": (1.0, 1.0), "needs": "int8"}
+        answer = recommended(catalog, KOREA_DAY, "batch", "bert-large", precision="int8", engine="tensorrt", **constraints).answer
         assert answer.gpu == "t4"
 
 
@@ -215,21 +215,21 @@ class TestServe2024:
     """2024-04-08: at least an A100 to serve without constraints; what a V100 lacks and what to do with one."""
 
     def test_at_least_an_a100(self, catalog: Catalog) -> None:
-        answer = asked(
+        answer = recommended(
             catalog, SERVE_DAY, task="serve", model="llama-2-70b", needs="bf16,flash-attention,nvlink", rate=1.0
         ).answer
         assert catalog.gpu_by_id[answer.gpu].family in ("A100", "H100", "H200")
-        assert not asked(catalog, SERVE_DAY, task="serve", model="llama-2-70b", gpu="A100", rate=1.0).lacks
+        assert not recommended(catalog, SERVE_DAY, task="serve", model="llama-2-70b", gpu="A100", rate=1.0).lacks
 
-    def test_what_a_v100_lacks(self, catalog: Catalog) -> None:
-        answer = asked(catalog, SERVE_DAY, task="serve", model="llama-2-7b", gpu="V100-SXM-16GB", rate=0.2)
+    def test_missing_features_of_a_v100(self, catalog: Catalog) -> None:
+        answer = recommended(catalog, SERVE_DAY, task="serve", model="llama-2-7b", gpu="V100-SXM-16GB", rate=0.2)
         assert answer.answer.precision == "fp16"
-        said = words(answer)
+        sentences = words(answer)
         for word in ("no bf16", "FlashAttention", "quantise"):
-            assert word in said
+            assert word in sentences
 
-    def test_a_v100_never_passes_where_those_are_needed(self, catalog: Catalog) -> None:
-        answer = asked(catalog, SERVE_DAY, task="serve", model="llama-2-7b", needs="bf16", rate=0.2, limit=40)
+    def test_v100_is_rejected_if_those_features_are_required(self, catalog: Catalog) -> None:
+        answer = recommended(catalog, SERVE_DAY, task="serve", model="llama-2-7b", needs="bf16", rate=0.2, limit=40)
         assert not [one.gpu for one in answer.candidates if one.gpu.startswith("v100")]
 
 
@@ -237,7 +237,7 @@ class TestHome2022:
     """2022-09-02: a server, a gaming card, or the cloud by the hour."""
 
     def test_gaming_card_at_home(self, catalog: Catalog) -> None:
-        assert asked(catalog, HOME_DAY, buy=True, budget="2000usd").answer.gpu == "rtx-3090-ti"
+        assert recommended(catalog, HOME_DAY, buy=True, budget="2000usd").answer.gpu == "rtx-3090-ti"
 
     def test_dgx_a100_against_the_cloud(self, catalog: Catalog) -> None:
         """Eight A100 at the document's 15,000 dollars each: owning pays from some share of the hours on, not at any."""
@@ -252,8 +252,8 @@ class TestHome2022:
         assert higher is None or higher > row.break_even_use
 
     def test_cloud_by_the_hour_reminds_to_shut_down(self, catalog: Catalog) -> None:
-        assert "shut it down" in words(asked(catalog, HOME_DAY, term="on-demand"))
+        assert "shut it down" in words(recommended(catalog, HOME_DAY, term="on-demand"))
 
     @pytest.mark.parametrize("model", ["resnet50"])
     def test_cores_a_gpu_needs(self, catalog: Catalog, model: str) -> None:
-        assert "vCPUs" in words(asked(catalog, HOME_DAY, model=model, gpu="RTX A5000"))
+        assert "vCPUs" in words(recommended(catalog, HOME_DAY, model=model, gpu="RTX A5000"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.serving_cases import CATALOG, asked
+from tests.serving_cases import CATALOG, workload_and_shape
 from whichgpu.base.messages import english
 from whichgpu.decide.roles.assign import assign_roles
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
@@ -15,7 +15,7 @@ CLUSTER = {"v100-sxm-16gb": 8, "a100-sxm-80gb": 4, "h100-sxm": 2}
 
 
 def served(model: str, rate: float) -> ModelLoad:
-    workload, shape = asked(model)
+    workload, shape = workload_and_shape(model)
     load = Load(rate, Lengths(1000, 0.8), Lengths(200, 0.6), 1500)
     return ModelLoad(model, workload, shape, load, Objectives(2.0, 0.1, 90))
 

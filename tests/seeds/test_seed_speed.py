@@ -20,12 +20,12 @@ from whichgpu.estimate.loading import loading
 COLUMNS = ("V100 SXM 16GB", "A100 SXM 40GB", "H100 SXM", "H200 SXM")
 
 
-def asked(task: str, model: str, gpu: str, **fields: Any) -> EstimateAnswer:
+def estimated(task: str, model: str, gpu: str, **fields: Any) -> EstimateAnswer:
     return estimate(task, model, gpu=gpu, **fields)
 
 
 def rate(task: str, model: str, gpu: str, **fields: Any) -> float:
-    answer = asked(task, model, gpu, **fields)
+    answer = estimated(task, model, gpu, **fields)
     assert answer.throughput is not None
     return answer.throughput.value
 
@@ -58,11 +58,11 @@ def test_2019_the_gain_over_fp16_is_less_than_the_two_of_the_datasheet(gpu: Call
     assert 1 < eighth / half < 2
 
 
-def test_2019_the_accuracy_cost_stands_beside_the_speed(catalog: Catalog) -> None:
-    answer = asked("forward", "bert-large", "T4", precision="int8", engine="tensorrt", batch=8, seq_in=384)
-    told = [english().render(warning) for warning in answer.warnings]
-    about = [text for text in told if "SQuAD" in text]
-    assert about, told
+def test_2019_accuracy_loss_is_shown_with_the_speed(catalog: Catalog) -> None:
+    answer = estimated("forward", "bert-large", "T4", precision="int8", engine="tensorrt", batch=8, seq_in=384)
+    warnings = [english().render(warning) for warning in answer.warnings]
+    about = [text for text in warnings if "SQuAD" in text]
+    assert about, warnings
     assert "6.43%" in about[0]
     assert "0.67%" in about[0]
     assert "nvidia-gtc2019-s9659" in about[0]
@@ -70,8 +70,8 @@ def test_2019_the_accuracy_cost_stands_beside_the_speed(catalog: Catalog) -> Non
     assert "nvidia-gtc2019-s9659" in answer.sources
 
 
-def test_2019_fp32_says_nothing_of_accuracy() -> None:
-    answer = asked("forward", "bert-large", "T4", precision="fp32", batch=8, seq_in=384)
+def test_2019_fp32_has_no_accuracy_note() -> None:
+    answer = estimated("forward", "bert-large", "T4", precision="fp32", batch=8, seq_in=384)
     assert not any("SQuAD" in english().render(warning) for warning in answer.warnings)
 
 
@@ -111,15 +111,15 @@ def test_2024_the_index_of_llm_inference_has_the_tables_order() -> None:
     assert 3.5 <= values[3] <= 18
 
 
-@pytest.mark.parametrize(("name", "told"), [("A100 SXM 40GB", 3), ("H100 SXM", 11), ("H200 SXM", 18)])
-def test_2024_the_tables_factors_lie_between_the_same_batch_and_the_largest_that_fits(name: str, told: float) -> None:
-    """Slip: one number cannot tell it. At the same small batch the gain is less than the table's; with each GPU's largest batch,
+@pytest.mark.parametrize(("name", "factor"), [("A100 SXM 40GB", 3), ("H100 SXM", 11), ("H200 SXM", 18)])
+def test_2024_the_tables_factors_lie_between_the_same_batch_and_the_largest_that_fits(name: str, factor: float) -> None:
+    """Slip: one number is not enough. At the same small batch the gain is less than the table's; with each GPU's largest batch,
     which 16 GB of V100 hardly have room for, and fp8 where there is some, it is more.
     """
     own = rate("decode", "llama-2-7b", COLUMNS[0], **LLM)
     same = rate("decode", "llama-2-7b", name, **LLM) / own
-    assert same < told
-    assert largest("llama-2-7b", name) / largest("llama-2-7b", COLUMNS[0]) > told
+    assert same < factor
+    assert largest("llama-2-7b", name) / largest("llama-2-7b", COLUMNS[0]) > factor
 
 
 def largest(model: str, gpu: str) -> float:
@@ -133,8 +133,8 @@ def largest(model: str, gpu: str) -> float:
 def test_2024_inference_time_falls_with_flash_attention_that_a_v100_lacks() -> None:
     """The post's limits of a V100: no bf16, no FlashAttention 2. bf16 is warned of, and costs."""
     fields = {**LLM, "batch": 1, "seq_in": 2048}
-    half = asked("prefill", "llama-2-7b", COLUMNS[0], **fields)
-    brain = asked("prefill", "llama-2-7b", COLUMNS[0], **{**fields, "precision": "bf16"})
+    half = estimated("prefill", "llama-2-7b", COLUMNS[0], **fields)
+    brain = estimated("prefill", "llama-2-7b", COLUMNS[0], **{**fields, "precision": "bf16"})
     assert half.time is not None
     assert brain.time is not None
     assert brain.time.value > half.time.value
@@ -146,7 +146,7 @@ def test_2024_inference_time_falls_with_flash_attention_that_a_v100_lacks() -> N
 
 
 @pytest.mark.parametrize("model", ["resnet50", "bert-base"])
-def test_2021_training_goes_p3_g4_p2_g3(model: str) -> None:
+def test_2021_training_speed_order_is_p3_g4_p2_g3(model: str) -> None:
     """V100, T4, K80 (one die) and M60, each in the best precision it has; the post ranks G3 last, for its memory as for speed."""
     best = {"V100 SXM 16GB": "amp-fp16", "T4": "amp-fp16", "K80": "fp32", "M60": "fp32"}
     rates = [rate("train", model, gpu, precision=precision, batch=16) for gpu, precision in best.items()]

@@ -67,9 +67,9 @@ def rows(*argv: str) -> list[dict[str, Any]]:
     """The list inside a successful JSON answer of a catalog command, which is named first."""
     reply = call(*argv, "--json")
     assert reply.code == 0, reply.err or reply.out
-    found = reply.json()[argv[0]]
-    assert isinstance(found, list)
-    return found
+    entries = reply.json()[argv[0]]
+    assert isinstance(entries, list)
+    return entries
 
 
 def environment(**changes: str) -> dict[str, str]:

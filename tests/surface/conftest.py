@@ -17,6 +17,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with little patience, whose workers misbehave on demand."""
+    """A server with short timeouts, whose workers misbehave on demand."""
     with serving(tmp_path_factory.mktemp("small"), script=SMALL) as running:
         yield running

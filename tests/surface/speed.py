@@ -26,7 +26,7 @@ CASES: dict[str, tuple[list[str], str]] = {
 
 
 @cache
-def told(*argv: str) -> Any:
+def estimate_json(*argv: str) -> Any:
     """The reply of a successful estimate, on an H200 unless a GPU is named."""
     gpu = () if "--gpu" in argv else ("--gpu", "H200 SXM")
     reply = call("estimate", *argv, *gpu, "--json")
@@ -35,10 +35,10 @@ def told(*argv: str) -> Any:
 
 
 def of(case: str) -> Any:
-    return told(*CASES[case][0])
+    return estimate_json(*CASES[case][0])
 
 
-def asked(tmp_path: Path, *lines: dict[str, Any]) -> tuple[int, list[Any]]:
+def estimate_lines(tmp_path: Path, *lines: dict[str, Any]) -> tuple[int, list[Any]]:
     path = tmp_path / "requests.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
     reply = call("estimate", "--requests", str(path))

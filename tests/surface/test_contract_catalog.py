@@ -1,4 +1,4 @@
-"""`catalog status`, `catalog check`, `report-error`, and data folders that are missing, broken or somebody's own."""
+"""`catalog status`, `catalog check`, `report-error`, and data folders that are missing, broken or the user's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.surface.cli import assert_refused, assert_refused_json, call, process
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the tables, free to be spoilt."""
+    """A copy of the tables that tests may modify."""
     return copy_tables(tmp_path / "tables")
 
 
@@ -105,7 +105,7 @@ def test_the_hint_of_catalog_check_does_not_send_the_user_to_catalog_check(folde
     assert "catalog check" not in call("catalog", "check", "--catalog", str(folder)).err
 
 
-def test_catalog_check_tells_of_two_broken_tables_at_once(folder: Path) -> None:
+def test_catalog_check_reports_two_broken_tables_at_once(folder: Path) -> None:
     append(b"a,b,c\n")(folder)
     table(folder, "regions").write_bytes(b"")
     reply = call("catalog", "check", "--catalog", str(folder))
@@ -114,7 +114,7 @@ def test_catalog_check_tells_of_two_broken_tables_at_once(folder: Path) -> None:
     assert "regions" in words
 
 
-def test_a_byte_that_is_not_utf8_is_told_with_its_place(folder: Path) -> None:
+def test_invalid_utf8_is_reported_with_its_position(folder: Path) -> None:
     size = table(folder).stat().st_size
     append(b"\xff\n")(folder)
     err = call("gpus", "--catalog", str(folder)).err
@@ -125,7 +125,7 @@ def test_a_byte_that_is_not_utf8_is_told_with_its_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["gpus"], ["instances"], ["cpus"], ["regions"], ["compare", "T4"], ["catalog", "status"], ["catalog", "check"]]
 )
-def test_no_such_folder_or_a_file_in_its_place_is_a_data_error(command: list[str], tmp_path: Path) -> None:
+def test_missing_folder_or_a_file_in_its_place_is_a_data_error(command: list[str], tmp_path: Path) -> None:
     missing, file = tmp_path / "missing", tmp_path / "file"
     file.write_text("no folder")
     for path in (missing, file):
@@ -152,13 +152,13 @@ def test_the_variable_names_a_catalog_and_the_flag_beats_it(
     assert call("gpus", "T4", "--catalog", str(folder)).code == 0
 
 
-def test_a_folder_of_ones_own_is_what_answers(folder: Path) -> None:
+def test_catalog_folder_of_the_user_is_used(folder: Path) -> None:
     put(folder, "tdp_watts", "701")
     assert call("gpus", "H100 SXM", "--catalog", str(folder), "--json").json()["gpus"][0]["tdp_watts"] == 701
     assert call("gpus", "H100 SXM", "--json").json()["gpus"][0]["tdp_watts"] == 700
 
 
-def test_a_changed_table_is_seen_by_the_next_call(folder: Path) -> None:
+def test_changed_table_is_used_by_the_next_call(folder: Path) -> None:
     argv = ["gpus", "H100 SXM", "--catalog", str(folder), "--json"]
     assert process(*argv).json()["gpus"][0]["tdp_watts"] == 700
     put(folder, "tdp_watts", "702")
@@ -181,7 +181,7 @@ def test_status_counts_the_rows_that_the_commands_show() -> None:
         assert counted[name] == len(call(name, "--json").json()[name])
 
 
-def test_status_tells_the_age_of_each_table() -> None:
+def test_status_shows_the_age_of_each_table() -> None:
     tables = {entry["table"]: entry for entry in call("catalog", "status", "--json").json()["tables"]}
     assert tables["gpus"]["recorded"] >= "2026-11-15"
     assert tables["gpus"]["checked_oldest"] <= tables["gpus"]["checked_newest"]
@@ -215,19 +215,19 @@ def test_the_bundled_catalog_passes_its_check() -> None:
         ("rates", "no-such-rates"),
     ],
 )
-def test_check_finds_a_planted_fault_and_names_its_row(folder: Path, column: str, value: str) -> None:
-    before = {(found["key"], found["column"], found["check"]) for found in findings(folder)}
+def test_check_finds_an_injected_error_and_names_its_row(folder: Path, column: str, value: str) -> None:
+    before = {(finding["key"], finding["column"], finding["check"]) for finding in findings(folder)}
     put(folder, column, value)
-    after = {(found["key"], found["column"], found["check"]) for found in findings(folder)}
+    after = {(finding["key"], finding["column"], finding["check"]) for finding in findings(folder)}
     assert any(key == "h100-sxm" for key, _, _ in after - before)
     assert call("catalog", "check", "--catalog", str(folder)).code == 3
 
 
 def findings(folder: Path) -> list[dict[str, str]]:
     reply = call("catalog", "check", "--catalog", str(folder), "--json")
-    found = reply.json()["findings"]
-    assert isinstance(found, list)
-    return found
+    entries = reply.json()["findings"]
+    assert isinstance(entries, list)
+    return entries
 
 
 def test_check_finds_a_duplicate_key_and_an_unknown_gpu_in_an_instance(folder: Path) -> None:
@@ -257,8 +257,8 @@ def test_report_error_prefills_row_sources_and_version() -> None:
     reply = call("report-error", "a100-sxm-80gb")
     version = call("--version").out.split()[-1]
     assert reply.code == 0
-    for wanted in ("a100-sxm-80gb", "2039000000000", "nvidia-a100-datasheet", version):
-        assert wanted in reply.out
+    for expected in ("a100-sxm-80gb", "2039000000000", "nvidia-a100-datasheet", version):
+        assert expected in reply.out
 
 
 def test_report_error_json_holds_the_row_as_gpus_shows_it() -> None:
@@ -293,11 +293,9 @@ def test_report_error_of_an_ambiguous_name_gives_the_choices() -> None:
         (("import", "list.csv"), "--date"),
     ],
 )
-def test_a_day_is_refused_where_it_means_nothing_and_what_would_work_is_said(
-    words: tuple[str, ...], instead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inapplicable_day_is_refused_with_a_hint(words: tuple[str, ...], instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error = assert_refused_json(call("catalog", *words, "--as-of", "2024-01-01", "--json"), 2)
     assert error["kind"] == "no-as-of"
     assert instead in error["hint"]
-    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it asks nothing of this one
+    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it does not apply to this one
     assert "--as-of" not in call("catalog", *words).err

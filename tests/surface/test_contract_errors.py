@@ -158,7 +158,7 @@ def test_a_hint_does_not_pass_a_stray_resemblance_off_as_the_only_choice(argv: l
         assert len(error["choices"]) > 3
 
 
-def test_a_wrong_column_says_nothing_before_its_error() -> None:
+def test_unknown_column_prints_nothing_before_its_error() -> None:
     assert call("gpus", "--columns", "zzzzqqqq").err.startswith("error: ")
 
 

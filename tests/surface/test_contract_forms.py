@@ -48,7 +48,7 @@ def test_csv_is_rectangular_with_unique_headers(command: list[str]) -> None:
 
 
 @every_command
-def test_csv_has_no_column_for_a_group_beside_the_columns_of_its_members(command: list[str]) -> None:
+def test_csv_has_columns_of_members_only_and_none_of_the_group(command: list[str]) -> None:
     header = call(*command, "--csv").csv()[0]
     assert [name for name in header if any(other.startswith(f"{name}.") for other in header)] == []
 
@@ -83,7 +83,7 @@ def test_csv_and_json_agree_on_rows_and_base_units() -> None:
     assert [(row[identity], row[bandwidth]) for row in body] == [(row["id"], str(row["memory_bandwidth"])) for row in listed]
 
 
-def test_csv_columns_do_not_depend_on_which_rows_are_asked_for() -> None:
+def test_csv_columns_do_not_depend_on_the_rows_selected() -> None:
     assert call("gpus", "T4", "--csv").csv()[0] == call("gpus", "H100 SXM", "--csv").csv()[0]
 
 
@@ -112,22 +112,22 @@ def test_all_columns_are_to_be_had_in_a_pipe() -> None:
 
 def test_a_published_size_is_not_rounded_away_in_a_pipe() -> None:
     reply = call("instances", "p5.48xlarge", "p4d.24xlarge", "--columns", "instance,ram_bytes")
-    shown = {row[0]: row[1].replace(",", "") for row in reply.tsv()[1:]}
-    assert shown == {"p5.48xlarge": "2048 GiB", "p4d.24xlarge": "1152 GiB"}
+    sizes = {row[0]: row[1].replace(",", "") for row in reply.tsv()[1:]}
+    assert sizes == {"p5.48xlarge": "2048 GiB", "p4d.24xlarge": "1152 GiB"}
 
 
 def test_two_forms_at_once_are_refused() -> None:
     assert call("gpus", "T4", "--json", "--csv").code == 2
 
 
-def test_words_go_to_stderr_so_that_stdout_is_data_alone() -> None:
+def test_messages_go_to_stderr_and_stdout_is_data() -> None:
     reply = call("gpus", "A100")
     assert "A100 SXM 80GB" in reply.out
     assert "GPUs" not in reply.out.splitlines()[-1]
     assert reply.err != ""
 
 
-def test_json_comes_out_the_same_through_a_real_process_from_any_folder(tmp_path: Path) -> None:
+def test_json_is_the_same_from_a_real_process_in_any_folder(tmp_path: Path) -> None:
     assert process("gpus", "A100", "--json", cwd=tmp_path).out == call("gpus", "A100", "--json").out
 
 
@@ -166,7 +166,7 @@ def test_a_narrow_terminal_loses_no_data(command: list[str]) -> None:
     assert set(lost) <= {"–"}  # the sign for an empty cell
 
 
-def test_a_terminal_gets_a_table_no_wider_than_asked() -> None:
+def test_table_fits_the_terminal_width() -> None:
     reply = terminal("gpus", "A100", "T4", env={"COLUMNS": "60", "NO_COLOR": "1"})
     table = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in reply.out.splitlines() if "GiB" in line]
     assert table
@@ -187,7 +187,7 @@ def test_a_dumb_terminal_gets_no_escape_codes() -> None:
 
 
 @pytest.mark.parametrize("command", [["gpus"], ["gpus", "--json"], ["gpus", "--csv"], ["--help"]], ids=" ".join)
-def test_a_reader_that_went_away_is_no_error(command: list[str]) -> None:
+def test_closed_pipe_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
@@ -205,7 +205,7 @@ def test_a_reader_that_went_away_is_no_error(command: list[str]) -> None:
     assert done.returncode in {0, 141, -13}, "exit 1, 2 and 3 mean something else"
 
 
-def test_head_gets_its_line_and_nothing_else_is_said() -> None:
+def test_output_piped_to_head_ends_without_an_error() -> None:
     line = f"'{COMMAND[0]}' -m whichgpu gpus --json | head -1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, encoding="utf-8", env=environment(), timeout=60, check=False)
     assert done.stdout == "{\n"

@@ -22,9 +22,9 @@ def instances() -> list[dict[str, Any]]:
 
 
 def instance(name: str) -> dict[str, Any]:
-    found = rows("instances", name)
-    assert len(found) == 1
-    return found[0]
+    matches = rows("instances", name)
+    assert len(matches) == 1
+    return matches[0]
 
 
 def names(*argv: str) -> set[str]:
@@ -37,14 +37,14 @@ def test_every_instance_has_the_contracts_fields(instances: list[dict[str, Any]]
 
 
 def test_every_instance_names_a_known_gpu_and_a_source(instances: list[dict[str, Any]]) -> None:
-    known = {row["id"] for row in rows("gpus")}
-    assert {row["gpu"] for row in instances} <= known
+    gpu_ids = {row["id"] for row in rows("gpus")}
+    assert {row["gpu"] for row in instances} <= gpu_ids
     assert [row["instance"] for row in instances if not row["sources"]] == []
 
 
 def test_instances_cover_the_providers_of_the_issue(instances: list[dict[str, Any]]) -> None:
-    wanted = "aws gcp azure oci lambda runpod vast coreweave nebius crusoe paperspace autodl colab nvidia".split()
-    assert set(wanted) - {row["provider"] for row in instances} == set()
+    expected = "aws gcp azure oci lambda runpod vast coreweave nebius crusoe paperspace autodl colab nvidia".split()
+    assert set(expected) - {row["provider"] for row in instances} == set()
 
 
 def test_ram_and_disk_are_whole_bytes(instances: list[dict[str, Any]]) -> None:
@@ -91,7 +91,7 @@ def test_whole_counts_are_written_without_a_decimal_point() -> None:
     assert (cells["gpus"], cells["vcpus"]) == ("8", "96")
 
 
-def test_an_instance_name_is_taken_apart_and_each_part_explained() -> None:
+def test_instance_name_is_parsed_and_each_part_explained() -> None:
     parts = call("instances", "p3dn.24xlarge", "--json").json()["name_parts"]
     assert [part["part"] for part in parts] == ["p", "3", "d", "n", "24xlarge"]
     explained = {part["part"]: part["meaning"] for part in parts}
@@ -108,25 +108,25 @@ def test_the_parts_of_the_name_also_show_in_a_pipe() -> None:
 
 
 def test_instances_of_one_provider_gpu_and_count() -> None:
-    found = rows("instances", "--provider", "gcp", "--gpu", "A100", "--gpus", "1..4")
-    assert found
-    assert {row["provider"] for row in found} == {"gcp"}
-    assert {row["gpu"] for row in found} == {"a100-sxm-40gb", "a100-sxm-80gb"}
-    assert all(1 <= row["gpus"] <= 4 for row in found)
+    matches = rows("instances", "--provider", "gcp", "--gpu", "A100", "--gpus", "1..4")
+    assert matches
+    assert {row["provider"] for row in matches} == {"gcp"}
+    assert {row["gpu"] for row in matches} == {"a100-sxm-40gb", "a100-sxm-80gb"}
+    assert all(1 <= row["gpus"] <= 4 for row in matches)
     assert {row["gpus"] for row in rows("instances", "--gpus", "8")} == {8}
 
 
 def test_min_memory_of_an_instance_is_over_all_its_gpus() -> None:
-    found = names("--min-memory", "320GiB", "--provider", "aws")
-    assert "p4d.24xlarge" in found  # 8 x 40 GiB
-    assert "p3dn.24xlarge" not in found  # 8 x 32 GiB
+    matches = names("--min-memory", "320GiB", "--provider", "aws")
+    assert "p4d.24xlarge" in matches  # 8 x 40 GiB
+    assert "p3dn.24xlarge" not in matches  # 8 x 32 GiB
 
 
 def test_min_ram_filters() -> None:
     assert min(row["ram_bytes"] for row in rows("instances", "--min-ram", "1000GiB")) >= 1000 * GIB
 
 
-def test_the_beginning_of_a_name_means_all_that_begin_so() -> None:
+def test_name_prefix_selects_all_names_that_start_with_it() -> None:
     assert names("p3") >= {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "p3dn.24xlarge"}
 
 
@@ -140,15 +140,15 @@ def test_a_count_that_is_none_is_bad_input(span: str) -> None:
 
 
 def test_instances_as_of_are_those_listed_on_that_day() -> None:
-    found = rows("instances", "--provider", "aws", "--as-of", "2021-05-16")
-    assert all(row["first_seen"] is None or row["first_seen"] <= "2021-05-16" for row in found)
-    assert all(row["last_seen"] is None or row["last_seen"] >= "2021-05-16" for row in found)
-    listed = {row["instance"] for row in found}
+    matches = rows("instances", "--provider", "aws", "--as-of", "2021-05-16")
+    assert all(row["first_seen"] is None or row["first_seen"] <= "2021-05-16" for row in matches)
+    assert all(row["last_seen"] is None or row["last_seen"] >= "2021-05-16" for row in matches)
+    listed = {row["instance"] for row in matches}
     assert {"p3.2xlarge", "p4d.24xlarge"} <= listed
     assert {"p5.48xlarge", "cg1.4xlarge"} & listed == set()
 
 
-def test_instances_sort_both_ways() -> None:
+def test_instances_sort_ascending_and_descending() -> None:
     up = [
         row["ram_bytes"] for row in rows("instances", "--provider", "aws", "--sort", "ram_bytes") if row["ram_bytes"] is not None
     ]
@@ -169,18 +169,18 @@ def test_a_misspelt_instance_suggests_the_right_one() -> None:
 
 
 def test_cpus_are_listed_with_cores_threads_and_clocks() -> None:
-    found = rows("cpus")
-    assert len(found) >= 50
+    matches = rows("cpus")
+    assert len(matches) >= 50
     for field in "id name vendor cores threads memory_channels pcie_lanes ecc sources".split():
-        assert all(field in row for row in found), field
-    assert all(row["sources"] for row in found)
+        assert all(field in row for row in matches), field
+    assert all(row["sources"] for row in matches)
 
 
 def test_every_cpu_of_an_instance_is_in_the_list_of_cpus(instances: list[dict[str, Any]]) -> None:
-    known = {row["id"] for row in rows("cpus")}
-    named = {cpu for row in instances for cpu in (row["cpu"] or [])}
-    assert named
-    assert named <= known
+    cpu_ids = {row["id"] for row in rows("cpus")}
+    used = {cpu for row in instances for cpu in (row["cpu"] or [])}
+    assert used
+    assert used <= cpu_ids
 
 
 def test_a_cpu_is_found_by_name_and_a_wrong_one_suggests() -> None:
@@ -198,9 +198,9 @@ def test_cpus_sort_by_cores() -> None:
 
 
 def test_regions_have_place_and_coordinates_on_earth() -> None:
-    found = rows("regions")
-    assert len(found) > 100
-    for row in found:
+    matches = rows("regions")
+    assert len(matches) > 100
+    for row in matches:
         assert {"provider", "region", "city", "country", "latitude", "longitude", "sources"} <= set(row)
         assert row["country"] is None or re.fullmatch(r"[A-Z]{2}", row["country"]), row["region"]
         assert row["latitude"] is None or -90 <= row["latitude"] <= 90
@@ -208,12 +208,12 @@ def test_regions_have_place_and_coordinates_on_earth() -> None:
 
 
 def test_a_city_brings_the_regions_there_of_all_providers() -> None:
-    found = {(row["provider"], row["region"]) for row in rows("regions", "Seoul")}
-    assert {("aws", "ap-northeast-2"), ("gcp", "asia-northeast3"), ("azure", "koreacentral")} <= found
+    matches = {(row["provider"], row["region"]) for row in rows("regions", "Seoul")}
+    assert {("aws", "ap-northeast-2"), ("gcp", "asia-northeast3"), ("azure", "koreacentral")} <= matches
     assert rows("regions", "seoul") == rows("regions", "Seoul")
 
 
-def test_a_region_lies_where_its_city_lies() -> None:
+def test_region_has_the_coordinates_of_its_city() -> None:
     row = next(row for row in rows("regions", "ap-northeast-2") if row["region"] == "ap-northeast-2")
     assert (row["city"], row["country"]) == ("Seoul", "KR")
     assert (row["latitude"], row["longitude"]) == (pytest.approx(37.57, abs=0.3), pytest.approx(126.98, abs=0.3))
@@ -224,9 +224,9 @@ def test_regions_of_one_provider() -> None:
 
 
 def test_regions_as_of_are_those_open_on_that_day() -> None:
-    found = rows("regions", "--provider", "aws", "--as-of", "2007-06-01")
-    assert "us-east-1" in {row["region"] for row in found}  # opened 2006
-    assert [row["region"] for row in found if row["opened"] is not None and row["opened"] > "2007-06-01"] == []
+    matches = rows("regions", "--provider", "aws", "--as-of", "2007-06-01")
+    assert "us-east-1" in {row["region"] for row in matches}  # opened 2006
+    assert [row["region"] for row in matches if row["opened"] is not None and row["opened"] > "2007-06-01"] == []
 
 
 def test_a_misspelt_city_suggests_the_right_one() -> None:
@@ -243,13 +243,13 @@ def test_compare_puts_each_gpu_in_its_own_column() -> None:
     assert any(fact[1].startswith("3,350 ") or fact[1].startswith("3350 ") for fact in facts)
 
 
-def test_compare_gives_all_variants_of_a_family_in_the_order_asked() -> None:
+def test_compare_lists_all_variants_of_a_family_in_the_order_requested() -> None:
     header = call("compare", "T4", "H100").tsv()[0]
     assert header[1] == "T4"
     assert set(header[2:]) == {"H100 PCIe", "H100 SXM", "H100 NVL"}
 
 
-def test_compare_takes_instances_beside_gpus() -> None:
+def test_compare_accepts_instances_and_gpus_together() -> None:
     document = call("compare", "p4d.24xlarge", "T4", "--json").json()
     text = str(document)
     assert "a100-sxm-40gb" in text

@@ -82,7 +82,7 @@ def test_defaults_are_marked(planned: dict[str, Any]) -> None:
     assert planned["request"]["model"][0]["name"] == "llama-3.1-8b"
 
 
-def test_reproduce_asks_the_same(planned: dict[str, Any]) -> None:
+def test_reproduce_repeats_the_question(planned: dict[str, Any]) -> None:
     words = planned["reproduce"].split()[1:]
     again = call(*words, "--json").json()
     assert again["cost_per_hour"] == planned["cost_per_hour"]
@@ -147,11 +147,11 @@ def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
 
 
 def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path) -> None:
-    """Groups that stand on the same kind of machine have each its own, and their costs add up to the bill."""
+    """Groups on the same machine type each have their own machines, and their costs add up to the bill."""
     file = tmp_path / "twice.toml"
     one = '[[model]]\nname = "llama-3.1-8b"\nrate = "{rate}/s"\nin = {prompt}\nout = 100\n'
-    named = '[[model]]\nname = "long prompts"\nmodel = "llama-3.1-8b"\nrate = "1/s"\nin = 6000\nout = 100\n'
-    file.write_text(one.format(rate=20, prompt=500) + one.format(rate=3, prompt=3000) + named)
+    config = '[[model]]\nname = "long prompts"\nmodel = "llama-3.1-8b"\nrate = "1/s"\nin = 6000\nout = 100\n'
+    file.write_text(one.format(rate=20, prompt=500) + one.format(rate=3, prompt=3000) + config)
     argv = [
         "plan",
         str(file),
@@ -180,38 +180,38 @@ def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_on_processes_equals_a_serial_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G,L40S", "--no-simulate", "--as-of", "2026-10-01", "--json"]
-    told = []
+    progress = []
     for more in ((), ("--jobs", "2")):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache{len(more)}"))  # nothing is taken from the run before
         reply = call(*argv, "--sweep", "rate=2/s,5/s,20/s", *more)
         assert reply.code == 0, reply.err or reply.out
-        told.append(reply.json()["curve"])
-    assert told[0] == told[1]
-    costs = [float(one["cost_per_hour"]["amount"]) for one in told[0]]
+        progress.append(reply.json()["curve"])
+    assert progress[0] == progress[1]
+    costs = [float(one["cost_per_hour"]["amount"]) for one in progress[0]]
     assert costs == sorted(costs)
 
 
-def test_a_sweep_tells_the_bill_at_every_value() -> None:
+def test_sweep_lists_the_bill_at_every_value() -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G", "--no-simulate", "--as-of", "2026-10-01", "--json"]
-    told = call(*argv, "--sweep", "rate=2/s,20/s").json()["curve"]
-    assert [(one["objective"], one["value"]) for one in told] == [("rate", 2.0), ("rate", 20.0)]
-    assert float(told[0]["cost_per_hour"]["amount"]) < float(told[1]["cost_per_hour"]["amount"])
+    curve = call(*argv, "--sweep", "rate=2/s,20/s").json()["curve"]
+    assert [(one["objective"], one["value"]) for one in curve] == [("rate", 2.0), ("rate", 20.0)]
+    assert float(curve[0]["cost_per_hour"]["amount"]) < float(curve[1]["cost_per_hour"]["amount"])
 
 
-def test_hours_commitments_and_what_is_kept_through_them() -> None:
-    """Over three years a commitment bears the floor of a daily curve; every hour has the GPUs of its level."""
+def test_hourly_plan_commits_the_base_load_and_has_gpus_per_level() -> None:
+    """Over three years a commitment covers the base load of a daily curve; every hour has the GPUs of its level."""
     curve = ",".join(["2"] * 16 + ["10"] * 8)
     terms = "on-demand,reserved-1y,reserved-3y,committed-1y,committed-3y"
-    asked = f"plan llama-3.1-8b --hourly {curve} --in 1000 --out 300 --tpot 60ms --provider aws,gcp --term {terms}".split()
-    told = call(*asked, "--horizon", "36 months", "--no-curve", "--no-simulate", "--as-of", "2026-10-01", "--json").json()
-    assert len(told["timeline"]) == 24
-    assert len(told["levels"]) == 2
-    committed = [row for row in told["bill"] if row["term"] != "on-demand"]
+    argv = f"plan llama-3.1-8b --hourly {curve} --in 1000 --out 300 --tpot 60ms --provider aws,gcp --term {terms}".split()
+    document = call(*argv, "--horizon", "36 months", "--no-curve", "--no-simulate", "--as-of", "2026-10-01", "--json").json()
+    assert len(document["timeline"]) == 24
+    assert len(document["levels"]) == 2
+    committed = [row for row in document["bill"] if row["term"] != "on-demand"]
     assert committed
     assert all(len(set(row["machines_by_level"])) == 1 for row in committed)
-    assert told["levels"][0]["gpus"] > told["levels"][1]["gpus"]
+    assert document["levels"][0]["gpus"] > document["levels"][1]["gpus"]
 
 
 FLEET = """
@@ -239,12 +239,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _ages(told: dict[str, Any]) -> list[int]:
-    day = date.fromisoformat(told["as_of"])
-    return [(day - date.fromisoformat(row["price_observed_at"])).days for row in (*told["bill"], *told["jobs"])]
+def _ages(document: dict[str, Any]) -> list[int]:
+    day = date.fromisoformat(document["as_of"])
+    return [(day - date.fromisoformat(row["price_observed_at"])).days for row in (*document["bill"], *document["jobs"])]
 
 
-def test_spot_prices_not_seen_for_a_year_count_only_where_asked_for(fleet: Path) -> None:
+def test_spot_prices_older_than_a_year_count_only_if_requested(fleet: Path) -> None:
     document = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--json").json()
     assert max(_ages(document)) <= 365
     assert any("not seen for a year" in one for one in document["assumptions"])
@@ -262,7 +262,7 @@ def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> 
     assert "runs once in the 8,760 hours" in reply.err
 
 
-def test_an_engine_is_planned_only_where_it_runs_and_earlier_releases_are_named() -> None:
+def test_engine_is_planned_only_on_supported_gpus_and_earlier_releases_are_named() -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "2/s", "--only-owned", "--no-curve", "--no-simulate", "--as-of", "2026-11-15"]
     document = call(*argv, "--owned", "8xV100-SXM-16GB,2xGTX-1080-Ti", "--engine", "vllm", "--json").json()
     assert any("V100 SXM 16GB in an earlier release only" in one for one in document["warnings"])
@@ -281,16 +281,16 @@ def test_ranges_are_shown_and_an_objective_within_one_is_named(planned: dict[str
     (check,) = planned["simulation"]
     limits = {"ttft": 1.0, "tpot": 0.05}
     assert check["unsure"] == [name for name in limits if check[name]["value"] <= limits[name] < check[name]["high"]]
-    told = call(*SERVE).err
-    assert re.search(r"TPOT [\d.]+ ms \([\d.]+ ms to [\d.]+ m?s\)", told)
-    assert told.count("is inside that range") == len(check["unsure"])
-    assert "with 15% headroom per replica (--headroom), no mix" in told
+    message = call(*SERVE).err
+    assert re.search(r"TPOT [\d.]+ ms \([\d.]+ ms to [\d.]+ m?s\)", message)
+    assert message.count("is inside that range") == len(check["unsure"])
+    assert "with 15% headroom per replica (--headroom), no mix" in message
 
 
-def test_without_objectives_none_is_said_to_be_met() -> None:
-    told = call("plan", "llama-3.1-8b", "--rate", "1/s", "--gpu", "L4,A10G", "--no-curve", "--as-of", "2026-11-15").err
-    assert "no objective was given" in told
-    assert "- met" not in told
+def test_without_objectives_none_is_reported_as_met() -> None:
+    message = call("plan", "llama-3.1-8b", "--rate", "1/s", "--gpu", "L4,A10G", "--no-curve", "--as-of", "2026-11-15").err
+    assert "no objective was given" in message
+    assert "- met" not in message
 
 
 def test_a_million_requests_a_second_are_answered_in_time() -> None:
@@ -312,7 +312,7 @@ FLAGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduce_has_every_flag(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[Any, ...]] = []
 
     def hear(*question: Any) -> None:
@@ -328,8 +328,8 @@ def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: 
 
 
 def test_reproduce_of_a_file_keeps_the_flags_over_it(fleet: Path) -> None:
-    asked = ("--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--headroom", "0.2", "--horizon", "100h")
-    document = call("plan", str(fleet), *asked, "--json").json()
+    flags = ("--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--headroom", "0.2", "--horizon", "100h")
+    document = call("plan", str(fleet), *flags, "--json").json()
     words = shlex.split(document["reproduce"])
     assert {"--headroom=0.2", "--horizon=100h", "--no-curve", "--no-simulate"} <= set(words)
     assert not [word for word in words if word.startswith("--term")]  # the file says it

@@ -111,7 +111,7 @@ def test_other_forms(form: str) -> None:
     assert call(*SERVE, form).code == 0
 
 
-def test_nothing_fits_says_what_removed_how_many_and_the_least_change() -> None:
+def test_no_candidate_lists_rejection_counts_and_the_smallest_relaxation() -> None:
     argv = ("recommend", "train", "llama-3.1-8b", "--deadline", "24h", "--budget", "5usd", "--as-of", "2026-10-01")
     assert_refused(call(*argv), 1)
     error = assert_refused_json(call(*argv, "--json"), 1)
@@ -144,7 +144,7 @@ def test_both_limits_moved_together_suffice() -> None:
         ("--owned", "8xH9000"),
     ],
 )
-def test_bad_wishes_are_refused(flags: tuple[str, ...]) -> None:
+def test_invalid_constraints_are_refused(flags: tuple[str, ...]) -> None:
     assert_refused(call("recommend", "train", "resnet50", *flags), 2)
 
 
@@ -175,7 +175,7 @@ def test_without_a_model_the_mix_is_named() -> None:
 @pytest.mark.parametrize(
     "work", [("serve", "--rate", "0.1/s", "--out", "10"), ("finetune", "--steps", "10", "--lora")], ids=lambda work: str(work[0])
 )
-def test_more_tokens_than_the_model_was_made_for_are_remarked(work: tuple[str, ...]) -> None:
+def test_more_tokens_than_the_model_s_context_give_a_warning(work: tuple[str, ...]) -> None:
     task, *more = work
     argv = ("recommend", task, "gpt2", *more, "--gpu", "L40S", "--as-of", "2025-06-01", "--json")
     reply = call(*argv, "--in", "3000")
@@ -184,7 +184,7 @@ def test_more_tokens_than_the_model_was_made_for_are_remarked(work: tuple[str, .
     assert not [one for one in json.loads(call(*argv, "--in", "512").out)["warnings"] if "1024" in one]
 
 
-def test_a_config_is_asked_for_again_as_a_whole() -> None:
+def test_reproduce_and_verify_contain_the_whole_config() -> None:
     shape = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
     config = json.dumps({**shape, "intermediate_size": 8192, "vocab_size": 32000}, separators=(",", ":"))
     answer = json.loads(call("recommend", "batch", config, "--gpu", "L4", "--as-of", "2025-06-01", "--json").out)
@@ -223,7 +223,7 @@ def test_idle_is_a_share_of_the_time(share: str) -> None:
 
 
 def test_speed_of_a_service_is_that_of_its_load(served: dict[str, Any]) -> None:
-    """As `estimate` tells it: tokens a second of all answers."""
+    """As in `estimate`: tokens per second over all answers."""
     for row in served["candidates"]:
         assert row["throughput"]["value"] == pytest.approx(5 * 300)
         assert row["throughput"]["low"] <= row["throughput"]["value"] == row["throughput"]["high"]
@@ -238,7 +238,7 @@ def test_a_micro_batch_of_any_size_is_answered_with_it(size: int) -> None:
 
 
 def test_ranges_of_waits_under_a_load_are_wider_than_those_of_a_step(served: dict[str, Any]) -> None:
-    """At the slow end more are at work at once, and slow each other."""
+    """At the slow end more sequences run concurrently and slow each other down."""
     for row in served["candidates"]:
         step = row["time"]["high"] / row["time"]["value"]
         for name in ("ttft", "tpot"):

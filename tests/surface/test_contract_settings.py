@@ -1,4 +1,4 @@
-"""Defaults: flag before variable before config file before built in; bad settings are told, not swallowed."""
+"""Defaults: flag before variable before config file before built in; invalid settings are reported, not ignored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def form(reply: Reply) -> str:
     return {"{": "json", "|": "markdown"}.get(first[0], "csv" if first.count(",") > 5 else "tsv")
 
 
-def test_a_config_file_given_by_flag_sets_a_commands_default(tmp_path: Path) -> None:
+def test_config_file_from_a_flag_sets_a_command_s_default(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[gpus]\nvendor = "amd"\n')
     assert vendors("--config", str(path)) == {"amd"}
@@ -106,9 +106,9 @@ def test_with_json_as_the_default_form_errors_are_json_too(config: Path) -> None
 @pytest.mark.parametrize("key", ["min-memory", "min_memory"])
 def test_a_setting_is_named_as_its_flag(config: Path, key: str) -> None:
     config.write_text(f'[gpus]\n{key} = "200GB"\n')
-    found = {row["id"] for row in call("gpus", "--json").json().get("gpus", [])}
-    assert "mi325x" in found
-    assert "h100-sxm" not in found
+    gpu_ids = {row["id"] for row in call("gpus", "--json").json().get("gpus", [])}
+    assert "mi325x" in gpu_ids
+    assert "h100-sxm" not in gpu_ids
 
 
 def test_a_date_may_be_written_as_a_toml_date(config: Path) -> None:

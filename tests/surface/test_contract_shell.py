@@ -93,7 +93,7 @@ def test_gpu_names_complete_in_every_shell(shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "place", "wanted"),
+    ("line", "place", "expected"),
     [
         ("whichgpu gpus H100-S", 2, {"h100-sxm"}),
         ("whichgpu compare t4 a100-sxm", 3, {"a100-sxm-40gb", "a100-sxm-80gb"}),
@@ -109,11 +109,11 @@ def test_gpu_names_complete_in_every_shell(shell: str) -> None:
         ("whichgpu report-error mi300", 2, {"mi300x", "mi300a"}),
     ],
 )
-def test_names_and_flags_complete(line: str, place: int, wanted: set[str]) -> None:
-    found = complete(line, place)
-    assert wanted <= set(found)
+def test_names_and_flags_complete(line: str, place: int, expected: set[str]) -> None:
+    completions = complete(line, place)
+    assert expected <= set(completions)
     prefix = line.split(" ")[place].lower()
-    assert [word for word in found if not word.lower().startswith(prefix)] == []
+    assert [word for word in completions if not word.lower().startswith(prefix)] == []
 
 
 def test_completed_gpu_names_have_no_spaces_and_are_understood() -> None:
@@ -171,7 +171,7 @@ def run_with(stderr: int | None, *argv: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, timeout=60)
 
 
-def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
+def test_closed_stderr_loses_neither_data_nor_exit_code() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -182,6 +182,6 @@ def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
         os.close(writer)
 
 
-def test_escape_codes_in_what_was_typed_are_not_sent_back_to_the_terminal() -> None:
+def test_escape_codes_in_input_are_not_echoed_to_the_terminal() -> None:
     for argv in (["--\x1b[2J"], ["gpus", "--catalog", "/n\x1b[2J"], ["gpus", "\x1b[2J"]):
         assert "\x1b" not in run_with(subprocess.STDOUT, *argv).stdout

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.surface.speed import CASES, CNN, LLM, of, told
+from tests.surface.speed import CASES, CNN, LLM, estimate_json, of
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.catalog.store import Catalog
 
@@ -54,14 +54,14 @@ def test_figures_have_the_shape_of_figures(case: str) -> None:
 
 @every_case
 def test_every_source_cited_is_one_the_catalog_knows(case: str) -> None:
-    reply, known = of(case), Catalog().sources
+    reply, source_ids = of(case), Catalog().sources
     cited = {*reply["sources"], *reply["time"]["sources"], *reply["throughput"]["sources"]}
     assert reply["time"]["sources"]
-    assert sorted(id for id in cited if id not in known) == []
+    assert sorted(id for id in cited if id not in source_ids) == []
 
 
 @every_case
-def test_the_unit_of_throughput_says_what_is_counted(case: str) -> None:
+def test_throughput_has_its_unit(case: str) -> None:
     assert of(case)["throughput"]["unit"] == CASES[case][1]
 
 
@@ -80,7 +80,7 @@ def test_throughput_is_work_over_time(case: str) -> None:
 
 
 @every_case
-def test_time_is_what_remains_of_device_and_host_side_by_side(case: str) -> None:
+def test_time_is_between_the_longer_of_device_and_host_and_their_sum(case: str) -> None:
     reply = of(case)
     time, device, host = (reply[name]["value"] for name in ("time", "time_device", "time_host"))
     assert device > 0
@@ -109,12 +109,12 @@ def test_python_gives_the_same_answer() -> None:
 def test_serving_objectives_are_figures_and_hold_together() -> None:
     reply = of("serve")
     assert reply["tpot"]["value"] == pytest.approx(reply["time"]["value"])
-    prompt = told("prefill", LLM, "--batch", "1", "--seq-in", "1024", "--engine", reply["request"]["engine"])
+    prompt = estimate_json("prefill", LLM, "--batch", "1", "--seq-in", "1024", "--engine", reply["request"]["engine"])
     assert reply["ttft"]["value"] >= prompt["time"]["value"] * 0.9
 
 
 def test_serving_by_rate_is_answered() -> None:
-    reply = told("serve", LLM, "--rate", "2/s", "--in", "1024", "--out", "128")
+    reply = estimate_json("serve", LLM, "--rate", "2/s", "--in", "1024", "--out", "128")
     assert reply["request"]["rate"] == 2
     assert reply["ttft"]["value"] > 0
     assert reply["tpot"]["value"] > 0
@@ -125,7 +125,7 @@ def test_serving_by_rate_is_answered() -> None:
 
 def test_the_optimizer_step_can_be_left_out() -> None:
     with_step = of("train-llm")
-    without = told(*CASES["train-llm"][0], "--no-include-optimizer-step")
+    without = estimate_json(*CASES["train-llm"][0], "--no-include-optimizer-step")
     assert with_step["request"]["include_optimizer_step"] is True
     assert without["request"]["include_optimizer_step"] is False
     saved = with_step["time"]["value"] - without["time"]["value"]
@@ -136,9 +136,9 @@ def test_the_optimizer_step_can_be_left_out() -> None:
 
 def test_accumulation_does_the_same_samples_in_smaller_steps() -> None:
     flags = ["train", LLM, "--seq-in", "1024"]
-    whole = told(*flags, "--batch", "8")
-    parts = told(*flags, "--batch", "8", "--accumulation", "4")
-    small = told(*flags, "--batch", "2")
+    whole = estimate_json(*flags, "--batch", "8")
+    parts = estimate_json(*flags, "--batch", "8", "--accumulation", "4")
+    small = estimate_json(*flags, "--batch", "2")
     assert parts["request"]["accumulation"] == 4
     assert parts["time"]["value"] >= 0.97 * whole["time"]["value"]
     # the device saves three optimizer steps; the host makes a call more for each parameter and round, to add up gradients
@@ -149,25 +149,25 @@ def test_accumulation_does_the_same_samples_in_smaller_steps() -> None:
 
 def test_checkpointing_computes_the_forward_pass_again() -> None:
     flags = [*CASES["train-llm"][0]]
-    ratio = told(*flags, "--checkpointing", "full")["time"]["value"] / of("train-llm")["time"]["value"]
+    ratio = estimate_json(*flags, "--checkpointing", "full")["time"]["value"] / of("train-llm")["time"]["value"]
     assert 1.1 <= ratio <= 1.5
 
 
 def test_lora_is_faster_than_training_all_of_a_large_model() -> None:
     """No gradients of frozen weights: of three products two are left. Small models lose it again to adapters' small kernels."""
     flags = ["finetune", "mistral-7b", "--batch", "4", "--seq-in", "1024"]
-    ratio = told(*flags)["time"]["value"] / told(*flags, "--lora-rank", "64")["time"]["value"]
+    ratio = estimate_json(*flags)["time"]["value"] / estimate_json(*flags, "--lora-rank", "64")["time"]["value"]
     assert 1.0 <= ratio <= 2.0
 
 
-def test_decoding_runs_at_the_context_given() -> None:
+def test_decode_time_is_at_the_requested_context() -> None:
     flags = ["decode", LLM, "--batch", "32"]
-    short, long = (told(*flags, "--seq-in", length)["time"]["value"] for length in ("1024", "16384"))
+    short, long = (estimate_json(*flags, "--seq-in", length)["time"]["value"] for length in ("1024", "16384"))
     assert long > short
 
 
 def test_prefill_is_of_the_whole_batch() -> None:
-    one, four = (told("prefill", LLM, "--seq-in", "4096", "--batch", batch)["time"]["value"] for batch in ("1", "4"))
+    one, four = (estimate_json("prefill", LLM, "--seq-in", "4096", "--batch", batch)["time"]["value"] for batch in ("1", "4"))
     assert 2.2 <= four / one <= 4.2
 
 
@@ -179,13 +179,13 @@ def test_prefill_is_of_the_whole_batch() -> None:
         (["forward", "mlp:64x64x10", "--batch", "1"], "overhead"),
     ],
 )
-def test_what_bounds_a_step(flags: list[str], bound: str) -> None:
-    assert told(*flags)["bound"] == bound
+def test_bound_of_a_step(flags: list[str], bound: str) -> None:
+    assert estimate_json(*flags)["bound"] == bound
 
 
-def test_the_year_of_the_software_is_taken_and_echoed() -> None:
+def test_software_year_is_used_and_echoed() -> None:
     flags = ["serve", "llama-3.1-8b", "--engine", "vllm", "--batch", "16"]
-    early, late = (told(*flags, "--year", year) for year in ("2023", "2026"))
+    early, late = (estimate_json(*flags, "--year", year) for year in ("2023", "2026"))
     assert (early["request"]["year"], late["request"]["year"]) == (2023, 2026)
     assert early["time"]["value"] > 0
     assert late["time"]["value"] > 0
@@ -193,18 +193,20 @@ def test_the_year_of_the_software_is_taken_and_echoed() -> None:
 
 @pytest.mark.parametrize("engine", ["pytorch", "pytorch-compile", "cuda-graphs", "vllm", "sglang", "tensorrt-llm", "tensorrt"])
 def test_every_engine_answers(engine: str) -> None:
-    reply = told("decode", LLM, "--batch", "4", "--seq-in", "512", "--engine", engine)
+    reply = estimate_json("decode", LLM, "--batch", "4", "--seq-in", "512", "--engine", engine)
     assert reply["request"]["engine"] == engine
     assert reply["time"]["value"] > 0
 
 
 @pytest.mark.parametrize("precision", ["q4_k_m", "q8_0", "f16"])
 def test_gguf_types_are_answered_under_llama_cpp(precision: str) -> None:
-    reply = told("decode", "llama-3.1-8b", "--precision", precision, "--gpu", "RTX 4090", "--batch", "1", "--seq-in", "512")
+    reply = estimate_json(
+        "decode", "llama-3.1-8b", "--precision", precision, "--gpu", "RTX 4090", "--batch", "1", "--seq-in", "512"
+    )
     assert reply["request"]["engine"] == "llama.cpp"
     assert reply["bound"] == "bandwidth"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"])
 def test_every_training_precision_is_answered(precision: str) -> None:
-    assert told("train", CNN, "--batch", "32", "--precision", precision)["time"]["value"] > 0
+    assert estimate_json("train", CNN, "--batch", "32", "--precision", precision)["time"]["value"] > 0

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import assert_refused, assert_refused_json, call
-from tests.surface.speed import CNN, ENCODER, LLM, asked, of, told
+from tests.surface.speed import CNN, ENCODER, LLM, estimate_json, estimate_lines, of
 from whichgpu.catalog.store import Catalog
 
 
-def test_what_does_not_fit_is_still_told_its_time() -> None:
-    reply = told("decode", "llama-3.1-70b", "--precision", "fp16", "--gpu", "T4", "--batch", "1", "--seq-in", "512")
+def test_time_is_estimated_even_if_memory_does_not_fit() -> None:
+    reply = estimate_json("decode", "llama-3.1-70b", "--precision", "fp16", "--gpu", "T4", "--batch", "1", "--seq-in", "512")
     assert reply["ok"] is True
     assert reply["fits"] == "no"
     assert reply["time"]["value"] > 0.3  # 141 GB over 320 GB/s
@@ -54,7 +54,7 @@ def test_an_engine_that_cannot_is_refused_with_those_that_can(argv: list[str]) -
 
 
 def test_an_engine_that_only_once_could_is_warned_of() -> None:
-    reply = told("decode", LLM, "--engine", "vllm", "--gpu", "V100 SXM 32GB", "--precision", "fp16", "--batch", "1")
+    reply = estimate_json("decode", LLM, "--engine", "vllm", "--gpu", "V100 SXM 32GB", "--precision", "fp16", "--batch", "1")
     assert any("vLLM" in warning and "V100" in warning for warning in reply["warnings"])
 
 
@@ -71,7 +71,7 @@ def test_an_engine_that_only_once_could_is_warned_of() -> None:
 def test_a_precision_the_gpu_lacks_is_answered_with_a_warning(
     gpu: str, precision: str, task: str, words: tuple[str, str]
 ) -> None:
-    reply = told(task, LLM, "--gpu", gpu, "--precision", precision, "--batch", "1", "--seq-in", "512")
+    reply = estimate_json(task, LLM, "--gpu", gpu, "--precision", precision, "--batch", "1", "--seq-in", "512")
     assert reply["time"]["value"] > 0
     assert any(all(word in warning for word in words) for warning in reply["warnings"]), reply["warnings"]
 
@@ -80,42 +80,42 @@ def test_a_precision_the_gpu_lacks_is_answered_with_a_warning(
     ("gpu", "precision"), [("H200 SXM", "bf16"), ("H200 SXM", "fp8"), ("V100 SXM 32GB", "fp16"), ("B200", "nvfp4")]
 )
 def test_one_it_has_is_not_warned_of(gpu: str, precision: str) -> None:
-    reply = told("decode", LLM, "--gpu", gpu, "--precision", precision, "--batch", "1", "--seq-in", "512")
+    reply = estimate_json("decode", LLM, "--gpu", gpu, "--precision", precision, "--batch", "1", "--seq-in", "512")
     assert not any(precision in warning and gpu in warning for warning in reply["warnings"]), reply["warnings"]
 
 
 def test_bf16_on_a_v100_costs_and_fp16_does_not() -> None:
     flags = ["train", LLM, "--gpu", "V100 SXM 32GB", "--batch", "1", "--seq-in", "1024"]
-    slow, fast = (told(*flags, "--precision", precision)["time"]["value"] for precision in ("amp-bf16", "amp-fp16"))
+    slow, fast = (estimate_json(*flags, "--precision", precision)["time"]["value"] for precision in ("amp-bf16", "amp-fp16"))
     assert slow > 1.2 * fast
 
 
 @pytest.mark.parametrize("gpu", ["tpu-v4", "apple-m2", "gaudi-2", "trainium1", "inferentia2", "arc-a770-16gb"])
-def test_other_accelerators_get_a_wide_modelled_answer(gpu: str) -> None:
-    reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
+def test_other_accelerators_are_modelled_with_a_wide_range(gpu: str) -> None:
+    reply = estimate_json("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
     assert reply["time"]["basis"] == "modelled"
     own = of("decode")["time"]
     assert reply["time"]["high"] / reply["time"]["low"] > own["high"] / own["low"]
 
 
-def test_int8_bert_says_what_it_costs_in_accuracy() -> None:
-    reply = told(
+def test_int8_bert_has_its_accuracy_loss() -> None:
+    reply = estimate_json(
         "forward", ENCODER, "--gpu", "T4", "--precision", "int8", "--engine", "tensorrt", "--batch", "8", "--seq-in", "384"
     )
     assert any("SQuAD" in warning and "F1" in warning for warning in reply["warnings"]), reply["warnings"]
     assert {"mlperf-inference-bert", "nvidia-gtc2019-s9659"} & set(reply["sources"])
 
 
-def test_training_on_images_says_what_the_host_must_feed() -> None:
-    reply = told("train", CNN, "--batch", "128", "--gpu", "V100 SXM 16GB", "--precision", "amp-fp16")
+def test_image_training_has_the_required_loading_rate() -> None:
+    reply = estimate_json("train", CNN, "--batch", "128", "--gpu", "V100 SXM 16GB", "--precision", "amp-fp16")
     assert any("vCPU" in warning for warning in reply["warnings"]), reply["warnings"]
-    text = told("train", LLM, "--batch", "4", "--seq-in", "1024")
+    text = estimate_json("train", LLM, "--batch", "4", "--seq-in", "1024")
     assert not any("vCPU" in warning for warning in text["warnings"])
 
 
 @pytest.mark.parametrize("gpu", [gpu.id for gpu in Catalog().gpus if not gpu.peaks])
-def test_a_gpu_without_published_rates_is_modelled_or_told_why_not(gpu: str) -> None:
-    reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
+def test_gpu_without_published_peaks_is_modelled_or_refused_with_a_reason(gpu: str) -> None:
+    reply = estimate_json("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
     assert reply["fits"]
     if reply.get("time") is None:
         assert reply["warnings"]
@@ -126,7 +126,7 @@ def test_a_gpu_without_published_rates_is_modelled_or_told_why_not(gpu: str) -> 
 def test_every_gpu_of_the_catalog_is_answered(tmp_path: Path) -> None:
     rated = [gpu.id for gpu in Catalog().gpus if gpu.peaks]
     steps: list[dict[str, Any]] = [{"task": "decode", "model": LLM, "seq_in": 512}, {"task": "train", "model": CNN, "batch": 8}]
-    code, replies = asked(tmp_path, *({"id": gpu, "gpu": gpu, **step} for gpu in rated for step in steps))
+    code, replies = estimate_lines(tmp_path, *({"id": gpu, "gpu": gpu, **step} for gpu in rated for step in steps))
     assert code == 0
     assert [reply["id"] for reply in replies if not reply["ok"] or not reply["time"]["value"] > 0] == []
 
@@ -142,7 +142,7 @@ def test_every_gpu_of_the_catalog_is_answered(tmp_path: Path) -> None:
     ],
 )
 def test_an_option_without_effect_is_named(argv: list[str], names: list[str], what: str) -> None:
-    notes = [warning for warning in told(*argv)["warnings"] if "no effect on" in warning]
+    notes = [warning for warning in estimate_json(*argv)["warnings"] if "no effect on" in warning]
     assert len(notes) == 1, notes
     assert all(name in notes[0] for name in names)
     assert notes[0].endswith(what)
@@ -152,7 +152,7 @@ def test_an_option_without_effect_is_named(argv: list[str], names: list[str], wh
     "argv", [["finetune", LLM, "--qlora"], ["serve", LLM, "--no-qlora", "--out", "64"], ["forward", CNN, "--image", "224"]]
 )
 def test_one_with_effect_or_at_its_default_is_not(argv: list[str]) -> None:
-    assert not any("no effect" in warning for warning in told(*argv)["warnings"])
+    assert not any("no effect" in warning for warning in estimate_json(*argv)["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_requests_that_cannot_be_are_refused(words: tuple[str, ...], kind: str) 
     assert json.loads(reply.out)["error"]["kind"] == kind
 
 
-def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
+def test_gpu_without_bf16_defaults_to_its_usual_precision() -> None:
     document = [
         json.loads(call("estimate", "train", "resnet50", "--gpu", name, "--json").out)["request"]
         for name in ("V100-SXM-16GB", "K80")
@@ -180,8 +180,8 @@ def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
     assert all("precision" in request["defaults"] for request in document)
 
 
-def test_what_does_not_fit_is_said_before_its_speed() -> None:
+def test_out_of_memory_is_reported_before_speed() -> None:
     whole = ("--batch", "8", "--micro-batch", "8")  # as stated: nothing is made to fit
-    said = call("estimate", "finetune", "llama-3.1-8b", *whole, "--gpu", "A100 PCIe 80GB").err.splitlines()
-    assert "it does not fit A100 PCIe 80GB" in said[0]
-    assert said[1].startswith("The workload does not fit; if it did")
+    message = call("estimate", "finetune", "llama-3.1-8b", *whole, "--gpu", "A100 PCIe 80GB").err.splitlines()
+    assert "it does not fit A100 PCIe 80GB" in message[0]
+    assert message[1].startswith("The workload does not fit; if it did")

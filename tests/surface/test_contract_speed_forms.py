@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.surface.cli import Reply, call
-from tests.surface.speed import CASES, CNN, LLM, asked, of
+from tests.surface.speed import CASES, CNN, LLM, estimate_lines, of
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 
 
 def test_a_file_of_mixed_tasks_is_answered_line_by_line(tmp_path: Path) -> None:
     common = {"gpu": "H200 SXM", "model": LLM}
-    code, replies = asked(
+    code, replies = estimate_lines(
         tmp_path,
         {"id": 1, "task": "decode", "batch": 8, "seq_in": 1024, **common},
         {"id": 2, "task": "train", "model": CNN, "batch": 64, "gpu": "V100 SXM 16GB"},
@@ -40,14 +40,16 @@ def test_a_file_of_mixed_tasks_is_answered_line_by_line(tmp_path: Path) -> None:
 
 
 def test_the_echo_of_a_request_gives_the_same_time(tmp_path: Path) -> None:
-    _, (first,) = asked(tmp_path, {"task": "train", "model": CNN, "batch": 64, "gpu": "H200 SXM"})
-    _, (again,) = asked(tmp_path, first["request"])
+    _, (first,) = estimate_lines(tmp_path, {"task": "train", "model": CNN, "batch": 64, "gpu": "H200 SXM"})
+    _, (again,) = estimate_lines(tmp_path, first["request"])
     assert again["time"] == first["time"]
 
 
 def test_a_model_by_its_config_is_timed_like_its_name(tmp_path: Path) -> None:
     config = next(model.config for model in Catalog().models if model.id == LLM)
-    _, replies = asked(tmp_path, *({"task": "decode", "model": model, "gpu": "H200 SXM", "batch": 8} for model in (LLM, config)))
+    _, replies = estimate_lines(
+        tmp_path, *({"task": "decode", "model": model, "gpu": "H200 SXM", "batch": 8} for model in (LLM, config))
+    )
     assert replies[0]["time"]["value"] == pytest.approx(replies[1]["time"]["value"])
 
 
@@ -64,7 +66,7 @@ def test_csv_has_the_fields_by_their_names_in_base_units() -> None:
 
 
 @pytest.mark.parametrize("flag", ["", "--markdown"])
-def test_tables_tell_time_and_throughput_for_people(flag: str) -> None:
+def test_tables_show_time_and_throughput_with_units(flag: str) -> None:
     reply = _form(flag)
     text = reply.out.lower()
     assert "time" in text
@@ -89,7 +91,7 @@ def test_the_sentence_says_when_its_numbers_were_made() -> None:
     assert (of("decode")["calibrated"], of("decode")["checked"]) == (fitted, gpu.checked)
 
 
-def test_memory_over_several_gpus_is_said_to_be_of_each() -> None:
+def test_memory_over_several_gpus_is_labelled_per_gpu() -> None:
     reply = call("estimate", "train", "llama-3.1-8b", "--gpu", "H200 SXM", "--gpus", "4")
     assert "on each of 4 GPUs" in reply.err
     assert "on each" not in _form("").err

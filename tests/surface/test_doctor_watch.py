@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def recorded_machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine with these recordings for GPUs."""
 
     def install(*recordings: Recording, played: Played | None = None) -> None:
@@ -55,8 +55,8 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> Callable[..., JumpingClock]:
 # doctor
 
 
-def test_doctor_without_a_gpu_reports_what_there_is(seen: Machine) -> None:
-    seen()
+def test_doctor_without_a_gpu_reports_the_host(recorded_machine: Machine) -> None:
+    recorded_machine()
     reply = call("doctor")
     assert reply.code == 0
     assert reply.err == "No GPU found.\n"
@@ -74,8 +74,8 @@ def test_doctor_as_a_process_on_this_very_machine() -> None:
     assert {"whichgpu", "host", "software", "gpus", "absent", "findings"} <= set(document)
 
 
-def test_doctor_names_the_variant_and_what_it_supports(seen: Machine) -> None:
-    seen(H200)
+def test_doctor_names_the_variant_and_its_features(recorded_machine: Machine) -> None:
+    recorded_machine(H200)
     reply = call("doctor")
     assert reply.err == "1 x H200 SXM. 0 things to look at.\n"
     facts = {row[1]: row[2] for row in reply.tsv() if row[0] == "GPU 0"}
@@ -87,8 +87,8 @@ def test_doctor_names_the_variant_and_what_it_supports(seen: Machine) -> None:
     assert facts["NVLink"] == "18 of 18 links up"
 
 
-def test_doctor_in_json_has_cards_matches_and_findings(seen: Machine) -> None:
-    seen(T4_HOT)
+def test_doctor_in_json_has_cards_matches_and_findings(recorded_machine: Machine) -> None:
+    recorded_machine(T4_HOT)
     document = call("doctor", "--json").json()
     gpu = document["gpus"][0]
     assert (gpu["name"], gpu["match"]["gpu"], gpu["now"]["throttle"][0]) == ("Tesla T4", "t4", "power-cap")
@@ -98,8 +98,8 @@ def test_doctor_in_json_has_cards_matches_and_findings(seen: Machine) -> None:
     assert "running" not in document
 
 
-def test_doctor_in_markdown_is_ready_to_paste(seen: Machine) -> None:
-    seen(T4_HOT, A100_MIG)
+def test_doctor_in_markdown_is_ready_to_paste(recorded_machine: Machine) -> None:
+    recorded_machine(T4_HOT, A100_MIG)
     text = call("doctor", "--markdown").out
     assert text.startswith("### whichgpu ")
     assert "#### GPU 1" in text
@@ -108,16 +108,16 @@ def test_doctor_in_markdown_is_ready_to_paste(seen: Machine) -> None:
         assert {line.count(" | ") for line in table.splitlines() if "---" not in line} == {1}
 
 
-def test_what_several_gpus_share_is_said_once(seen: Machine) -> None:
-    seen(*(with_changes(H200, nvmlDeviceGetUUID=f"u{n}", nvmlDeviceGetEccMode=[0, 0]) for n in range(4)))
+def test_facts_shared_by_several_gpus_are_listed_once(recorded_machine: Machine) -> None:
+    recorded_machine(*(with_changes(H200, nvmlDeviceGetUUID=f"u{n}", nvmlDeviceGetEccMode=[0, 0]) for n in range(4)))
     rows = [row for row in call("doctor").tsv() if row[1] == "note" and "ECC" in row[2]]
     assert [row[0] for row in rows] == ["GPU 0–3"]
 
 
 @pytest.mark.parametrize("recording", [NONSENSE, BARE], ids=["nonsense", "bare"])
 @pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--csv"]])
-def test_doctor_survives_any_answers(seen: Machine, recording: Recording, form: list[str]) -> None:
-    seen(recording, H200)
+def test_doctor_survives_any_answers(recorded_machine: Machine, recording: Recording, form: list[str]) -> None:
+    recorded_machine(recording, H200)
     reply = call("doctor", *form)
     assert reply.code == 0
     assert "\x1b" not in reply.out
@@ -125,7 +125,7 @@ def test_doctor_survives_any_answers(seen: Machine, recording: Recording, form: 
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--csv"]])
-def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> None:
+def test_report_has_no_private_data(form: list[str], tmp_path: Path) -> None:
     secret = "GPU-5ecret-value"
     reply = run("H200,T4_HOT", "doctor", *form, CUDA_VISIBLE_DEVICES=secret, CUDA_HOME=str(tmp_path), USER="someuser9")
     assert reply.code == 0
@@ -140,8 +140,8 @@ def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> No
     assert "CUDA_VISIBLE_DEVICES" in text
 
 
-def test_doctor_says_what_holds_a_running_job_back(seen: Machine) -> None:
-    seen(T4_HOT)
+def test_doctor_names_the_bottleneck_of_a_running_job(recorded_machine: Machine) -> None:
+    recorded_machine(T4_HOT)
     document = call("doctor", "--running", "--for", "1s", "--json").json()
     verdict = document["running"][0]
     assert verdict["id"] == "thermal"
@@ -150,8 +150,8 @@ def test_doctor_says_what_holds_a_running_job_back(seen: Machine) -> None:
     assert any(row[1] == "running job" for row in reply.tsv())
 
 
-def test_doctor_running_without_a_gpu_is_still_a_report(seen: Machine) -> None:
-    seen()
+def test_doctor_running_without_a_gpu_is_still_a_report(recorded_machine: Machine) -> None:
+    recorded_machine()
     assert call("doctor", "--running").code == 0
 
 
@@ -171,7 +171,7 @@ def test_help_names_every_flag(command: str, flags: list[str]) -> None:
 # watch without a GPU
 
 
-def test_watch_without_a_gpu_says_so_in_one_line_and_exits_1() -> None:
+def test_watch_without_a_gpu_prints_one_line_and_exits_1() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     reply = process("watch")
@@ -181,16 +181,16 @@ def test_watch_without_a_gpu_says_so_in_one_line_and_exits_1() -> None:
     assert reply.err.count("\n") == 1
 
 
-def test_watch_without_a_gpu_in_json(seen: Machine) -> None:
-    seen()
+def test_watch_without_a_gpu_in_json(recorded_machine: Machine) -> None:
+    recorded_machine()
     assert assert_refused_json(call("watch", "--json"), 1)["kind"] == "no-gpu-here"
 
 
 # watch, read
 
 
-def test_watch_once_is_one_row_a_gpu(seen: Machine) -> None:
-    seen(H200, T4_HOT)
+def test_watch_once_is_one_row_a_gpu(recorded_machine: Machine) -> None:
+    recorded_machine(H200, T4_HOT)
     reply = call("watch", "--once")
     assert reply.code == 0
     header, *rows = reply.tsv()
@@ -199,8 +199,8 @@ def test_watch_once_is_one_row_a_gpu(seen: Machine) -> None:
     assert reply.err == ""
 
 
-def test_watch_in_csv_has_base_units_and_money(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(H200)
+def test_watch_in_csv_has_base_units_and_money(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    recorded_machine(H200)
     jumping()
     reply = call("watch", "--csv", "--price", "2usd/h", "--every", "1800s", "--for", "1h")
     rows = list(csv.DictReader(io.StringIO(reply.out)))
@@ -210,8 +210,10 @@ def test_watch_in_csv_has_base_units_and_money(seen: Machine, jumping: Callable[
     assert "1 h 00 min: 2.00 USD, of it 2.00 USD idle" in reply.err
 
 
-def test_watch_in_json_is_a_line_a_reading_and_a_summary(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(H200)
+def test_watch_in_json_has_one_line_per_reading_and_a_summary(
+    recorded_machine: Machine, jumping: Callable[..., JumpingClock]
+) -> None:
+    recorded_machine(H200)
     jumping()
     reply = call("watch", "--json", "--price", "3eur/h", "--every", "10min", "--for", "20min", "--idle", "15min")
     *lines, last = [json.loads(line) for line in reply.out.splitlines()]
@@ -223,8 +225,8 @@ def test_watch_in_json_is_a_line_a_reading_and_a_summary(seen: Machine, jumping:
     assert last["summary"]["money"]["amount"] == "1.0000"
 
 
-def test_watch_in_markdown_grows_one_table(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(H200)
+def test_watch_in_markdown_grows_one_table(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    recorded_machine(H200)
     jumping()
     header, rule, *rows = call("watch", "--markdown", "--for", "4s").markdown()
     assert set(rule) == {"---"}
@@ -232,26 +234,26 @@ def test_watch_in_markdown_grows_one_table(seen: Machine, jumping: Callable[...,
     assert len(rows) == 3
 
 
-def test_columns_are_chosen_as_everywhere(seen: Machine) -> None:
-    seen(H200)
+def test_columns_are_chosen_as_everywhere(recorded_machine: Machine) -> None:
+    recorded_machine(H200)
     assert call("watch", "--once", "--csv", "--columns", "index,power_watts").csv() == [["index", "power_watts"], ["0", "76.543"]]
     assert_refused(call("watch", "--once", "--columns", "nonsense"), 2)
 
 
-def test_one_line_for_a_status_bar(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(H200, T4_HOT)
+def test_one_line_for_a_status_bar(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    recorded_machine(H200, T4_HOT)
     jumping()
     reply = call("watch", "--line", "--once", "--price", "2usd/h")
     assert reply.out.count("\n") == 1
     assert re.fullmatch(r"2 GPUs 49% 13\.5/155 GiB 146 W \| 0\.0000 USD spent, 0\.0000 USD of it while idle\n", reply.out)
-    seen(H200)
+    recorded_machine(H200)
     reply = call("watch", "--line", "--every", "60s", "--for", "5min", "--price", "2usd/h")
     assert len(reply.out.splitlines()) == 6
     assert reply.out.splitlines()[-1].endswith("| idle for 5 min")
 
 
-def test_explaining_a_running_job(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(RTX_3060_X4)
+def test_explaining_a_running_job(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    recorded_machine(RTX_3060_X4)
     jumping()
     reply = call("watch", "--explain", "--for", "20s")
     assert "GPU 0: the PCIe link is full (" in reply.err
@@ -262,8 +264,8 @@ def test_explaining_a_running_job(seen: Machine, jumping: Callable[..., JumpingC
 # watch, warning and running
 
 
-def test_idle_minutes_are_warned_of(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(H200)
+def test_idle_minutes_are_warned_of(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    recorded_machine(H200)
     jumping()
     reply = call("watch", "--every", "30s", "--idle", "10min", "--for", "11min", "--price", "6usd/h")
     assert "warning: all GPUs have been idle for 10 min; 1.00 USD were spent on waiting so far." in reply.err
@@ -271,9 +273,9 @@ def test_idle_minutes_are_warned_of(seen: Machine, jumping: Callable[..., Jumpin
 
 
 def test_the_command_runs_only_after_idle_time_and_countdown(
-    seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
+    recorded_machine: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
 ) -> None:
-    seen(H200)
+    recorded_machine(H200)
     clock = jumping()
     path = tmp_path / "ran"
     reply = call("watch", "--every", "60s", "--idle", "10min", "--countdown", "20s", "--then", f"echo done > '{path}'")
@@ -286,10 +288,10 @@ def test_the_command_runs_only_after_idle_time_and_countdown(
 
 
 def test_a_gpu_at_work_keeps_the_command_from_running(
-    seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
+    recorded_machine: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
 ) -> None:
     cards = [Card(0, "nvidia", "NVIDIA H200", Sample(0, utilisation_percent=0, memory_bytes=140 * GIB))]
-    seen(played=Played(cards, lambda tick: [Sample(0, utilisation_percent=0 if tick < 15 else 90)]))
+    recorded_machine(played=Played(cards, lambda tick: [Sample(0, utilisation_percent=0 if tick < 15 else 90)]))
     jumping()
     path = tmp_path / "ran"
     reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{path}'", "--for", "30min")
@@ -298,8 +300,10 @@ def test_a_gpu_at_work_keeps_the_command_from_running(
     assert "A GPU is at work again: the command is not run." in reply.err
 
 
-def test_enter_keeps_the_command_from_running(seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path) -> None:
-    seen(H200)
+def test_enter_keeps_the_command_from_running(
+    recorded_machine: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
+) -> None:
+    recorded_machine(H200)
     jumping(pressed=[12])
     path = tmp_path / "ran"
     reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{path}'", "--for", "15min")
@@ -307,8 +311,8 @@ def test_enter_keeps_the_command_from_running(seen: Machine, jumping: Callable[.
     assert "Stopped: the command is not run" in reply.err
 
 
-def test_a_command_that_fails_is_told(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
-    seen(H200)
+def test_failed_command_is_reported(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    recorded_machine(H200)
     jumping()
     reply = call("watch", "--idle", "2s", "--countdown", "5s", "--then", "exit 7")
     assert reply.code == 1
@@ -328,15 +332,15 @@ def test_a_command_that_fails_is_told(seen: Machine, jumping: Callable[..., Jump
     ],
     ids=" ".join,
 )
-def test_bad_settings_are_refused_before_anything_is_watched(seen: Machine, argv: list[str]) -> None:
-    seen(H200)
+def test_invalid_settings_are_refused_before_watching(recorded_machine: Machine, argv: list[str]) -> None:
+    recorded_machine(H200)
     assert_refused(call("watch", "--once", *argv), 2)
 
 
 def test_a_command_from_a_variable_or_a_config_file_is_refused(
-    seen: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    recorded_machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    seen(H200)
+    recorded_machine(H200)
     path = tmp_path / "mine.toml"
     path.write_text('[watch]\nthen = "shutdown"\n')
     assert_refused(call("watch", "--once", "--config", str(path)), 2)
@@ -344,8 +348,8 @@ def test_a_command_from_a_variable_or_a_config_file_is_refused(
     assert_refused(call("watch", "--once"), 2)
 
 
-def test_a_price_may_come_from_a_config_file(seen: Machine, tmp_path: Path) -> None:
-    seen(H200)
+def test_a_price_may_come_from_a_config_file(recorded_machine: Machine, tmp_path: Path) -> None:
+    recorded_machine(H200)
     path = tmp_path / "mine.toml"
     path.write_text('[watch]\nprice = "2usd/h"\n')
     assert "USD" in call("watch", "--once", "--line", "--config", str(path)).out

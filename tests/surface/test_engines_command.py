@@ -14,10 +14,10 @@ from whichgpu.catalog.engines.registry import engine_ids
 FIELDS = {"id", "name", "maker", "what", "tasks", "precisions", "first_release", "evidence", "sources", "checked"}
 
 
-def test_all_engines_are_listed_with_what_is_known_of_them() -> None:
-    found = rows("engines")
-    assert [row["id"] for row in found] == list(engine_ids())
-    for row in found:
+def test_all_engines_are_listed_with_their_facts() -> None:
+    engines = rows("engines")
+    assert [row["id"] for row in engines] == list(engine_ids())
+    for row in engines:
         assert set(row) >= FIELDS
         assert set(row["evidence"]) == {"rows", "gpus", "tasks", "years", "sources"}
         assert row["sources"]
@@ -39,7 +39,7 @@ def test_names_and_their_synonyms(name: str, ids: list[str]) -> None:
     assert [row["id"] for row in rows("engines", name)] == ids
 
 
-def test_words_narrow_the_list() -> None:
+def test_search_words_filter_the_list() -> None:
     training = [row["id"] for row in rows("engines", "train")]
     assert {"pytorch", "ngc", "tensorflow", "mxnet"} <= set(training)
     assert not {"vllm", "tensorrt", "llama.cpp"} & set(training)
@@ -55,11 +55,11 @@ def test_unknown_names_get_the_nearest() -> None:
     assert set(assert_refused_json(call("engines", "zzz", "--json"), 2)["choices"]) == set(engine_ids())
 
 
-def test_one_engine_is_told_in_full_with_its_sources() -> None:
+def test_one_engine_is_described_in_full_with_its_sources() -> None:
     reply = call("engines", "tensorrt-llm")
     assert reply.code == 0
-    told = dict(line for line in reply.tsv() if len(line) == 2)
-    assert told["lowest compute capability"] == "8.0"
+    facts = dict(line for line in reply.tsv() if len(line) == 2)
+    assert facts["lowest compute capability"] == "8.0"
     assert "https://" in reply.err
 
 
@@ -78,8 +78,8 @@ def test_the_same_in_python() -> None:
     assert wg.engines("vllm").engines[0].name == "vLLM"
 
 
-def test_what_an_engine_rests_on_comes_from_the_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = {
+def test_evidence_of_an_engine_comes_from_the_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    evidence = {
         "vllm": {
             "rows": 12,
             "gpus": ["h100-sxm"],
@@ -88,14 +88,14 @@ def test_what_an_engine_rests_on_comes_from_the_calibration(monkeypatch: pytest.
             "sources": ["truth-h200"],
         }
     }
-    monkeypatch.setattr(engines, "_evidence", lambda: told)
+    monkeypatch.setattr(engines, "_evidence", lambda: evidence)
     row = rows("engines", "vllm")[0]
-    assert row["evidence"] == told["vllm"]
+    assert row["evidence"] == evidence["vllm"]
     assert "12 measurements on 1 GPU models" in call("engines", "vllm").err
     assert rows("engines", "mxnet")[0]["evidence"] == {"rows": 0, "gpus": [], "tasks": {}, "years": [], "sources": []}
 
 
-def test_a_day_before_anything_was_recorded_has_no_engines_and_no_models() -> None:
+def test_day_before_all_records_has_no_engines_and_models() -> None:
     for command in ("engines", "models"):
         error = assert_refused_json(call(command, "--catalog-as-known", "2020-01-01", "--json"), 1)
         assert error["kind"] == f"no-{command[:-1]}"

@@ -33,7 +33,7 @@ def test_one_gpu_has_no_group() -> None:
     assert "group" not in document("estimate", "serve", "llama-3.1-8b", "--gpu", "h100-sxm")
 
 
-def test_notes_name_the_layout_the_links_and_where_scaling_stops() -> None:
+def test_notes_name_the_layout_the_links_and_the_scaling_limit() -> None:
     done = call("estimate", "train", "resnet50", "--gpu", "4xt4", "--batch", "256", "--precision", "amp-fp16")
     assert done.code == 0
     assert "On 4xt4 (4 GPUs, layout dp=4) a training step takes" in done.err
@@ -48,7 +48,7 @@ def test_a_machine_brings_its_links() -> None:
     assert document("estimate", "train", "bert-large", "--gpu", "p3.16xlarge", "--batch", "64")["group"]["links"] == "cube-mesh"
 
 
-def test_links_and_network_can_be_said() -> None:
+def test_link_and_network_flags_are_accepted() -> None:
     words = ("estimate", "train", "vgg16", "--gpu", "a100-sxm-40gb", "--gpus", "16", "--nodes", "2", "--batch", "512")
     fast = document(*words)
     slow = document(*words, "--network", "ethernet", "--network-gbps", "1")
@@ -73,13 +73,13 @@ def test_no_layout_is_an_answer_too() -> None:
 
 
 def test_the_best_layout_is_of_the_precision_the_gpu_runs() -> None:
-    """A T4 has no bf16 units: the layout is searched, and told, in the fp16 people use there."""
+    """A T4 has no bf16 units: the layout is searched and shown in fp16, the usual precision there."""
     best = document("estimate", "batch", "llama-2-7b", "--gpu", "t4", "--gpus", "4", "--batch", "4", "--best-layout")
     assert best["request"]["precision"] == "fp16"
     assert "precision" in best["request"]["defaults"]
 
 
-def test_lines_of_a_file_may_ask_for_several_gpus(tmp_path: Path) -> None:
+def test_lines_of_a_file_may_request_several_gpus(tmp_path: Path) -> None:
     requests = [
         {"task": "train", "model": "resnet50", "gpu": gpu, "gpus": gpus, "batch": 256}
         for gpu in ("h100-sxm", "t4")
@@ -92,8 +92,8 @@ def test_lines_of_a_file_may_ask_for_several_gpus(tmp_path: Path) -> None:
     for request, reply in zip(requests, replies, strict=True):
         words = ("--gpu", str(request["gpu"]), "--gpus", str(request["gpus"]), "--batch", "256")
         alone = document("estimate", "train", "resnet50", *words)
-        told = "time throughput tier calibrated checked group warnings".split()
-        assert {name: reply.get(name) for name in told} == {name: alone.get(name) for name in told}
+        compared = "time throughput tier calibrated checked group warnings".split()
+        assert {name: reply.get(name) for name in compared} == {name: alone.get(name) for name in compared}
 
 
 @pytest.mark.parametrize("word", ["--interconnect", "--network"])

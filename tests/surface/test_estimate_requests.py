@@ -25,7 +25,7 @@ CONFIG = {
 }  # fmt: skip
 
 
-def asked(tmp_path: Path, *lines: str | bytes | dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+def estimate_lines(tmp_path: Path, *lines: str | bytes | dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
     path = tmp_path / "requests.jsonl"
     texts = [
         line if isinstance(line, bytes) else (json.dumps(line) if isinstance(line, dict) else line).encode() for line in lines
@@ -35,8 +35,8 @@ def asked(tmp_path: Path, *lines: str | bytes | dict[str, Any]) -> tuple[int, li
     return reply.code, [json.loads(line) for line in reply.out.splitlines()]
 
 
-def test_replies_come_in_order_with_the_contracts_fields(tmp_path: Path) -> None:
-    code, replies = asked(tmp_path, GOOD, {**GOOD, "id": 7, "task": "train", "model": CONFIG, "gpu": None})
+def test_replies_are_in_order_with_the_contract_s_fields(tmp_path: Path) -> None:
+    code, replies = estimate_lines(tmp_path, GOOD, {**GOOD, "id": 7, "task": "train", "model": CONFIG, "gpu": None})
     assert code == 0
     assert [reply["id"] for reply in replies] == ["a", 7]
     first, second = replies
@@ -59,7 +59,7 @@ def test_a_bad_line_does_not_cost_the_others(tmp_path: Path) -> None:
         GOOD, "{not json", "", b"\xff\xfe", "[1]", {**GOOD, "batch": -1}, {**GOOD, "model": "nonesuch"}, {**GOOD, "gpu": "H100"},
         {"id": 3}, {**GOOD, "model": {**CONFIG, "num_attention_heads": 0}}, {**GOOD, "id": "z"},
     ]  # fmt: skip
-    code, replies = asked(tmp_path, *lines)
+    code, replies = estimate_lines(tmp_path, *lines)
     assert code == 0
     assert [reply["ok"] for reply in replies] == [True, *[False] * 8, True]
     assert replies[-1]["id"] == "z"
@@ -75,7 +75,7 @@ def test_a_bad_line_does_not_cost_the_others(tmp_path: Path) -> None:
 
 
 def test_all_bad_is_a_failure_and_none_at_all_too(tmp_path: Path) -> None:
-    code, replies = asked(tmp_path, "nonsense")
+    code, replies = estimate_lines(tmp_path, "nonsense")
     assert code == 2
     assert replies[0]["ok"] is False
     empty = tmp_path / "empty"
@@ -86,7 +86,7 @@ def test_all_bad_is_a_failure_and_none_at_all_too(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_refused_and_passed_over(tmp_path: Path) -> None:
-    code, replies = asked(tmp_path, json.dumps({**GOOD, "model": "x" * (3 * MAX_LINE_BYTES)}), GOOD)
+    code, replies = estimate_lines(tmp_path, json.dumps({**GOOD, "model": "x" * (3 * MAX_LINE_BYTES)}), GOOD)
     assert code == 0
     assert [reply["ok"] for reply in replies] == [False, True]
     assert replies[0]["error"]["kind"] == "line-too-long"
@@ -107,15 +107,15 @@ def test_replies_stream_as_requests_come() -> None:
 
 
 def test_the_echo_of_a_request_gives_the_same_answer(tmp_path: Path) -> None:
-    _, (first,) = asked(tmp_path, GOOD)
-    _, (again,) = asked(tmp_path, first["request"])
+    _, (first,) = estimate_lines(tmp_path, GOOD)
+    _, (again,) = estimate_lines(tmp_path, first["request"])
     assert again["memory"] == first["memory"]
     assert again["request"]["defaults"] == []
 
 
 @pytest.mark.parametrize("task", ["train", "finetune", "serve", "batch", "prefill", "decode", "forward", "embed"])
 def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
-    code, (reply,) = asked(tmp_path, {"task": task, "model": "llama-3.2-1b"})
+    code, (reply,) = estimate_lines(tmp_path, {"task": task, "model": "llama-3.2-1b"})
     assert code == 0, reply
     assert reply["memory"]["value"] > 2 * 10**9
 
@@ -127,8 +127,8 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
         ("/dev/urandom", "MAX_INVALID_LINES", "none of the first 100 lines"),
     ],
 )
-def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line without end, and lines without end of which none is a request."""
+def test_endless_input_is_refused_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endless line, and endless lines that are no requests."""
     monkeypatch.setattr(lines, bound, {"MAX_SKIPPED_BYTES": 4 * MAX_LINE_BYTES, "MAX_INVALID_LINES": 100}[bound])
     reply = call("estimate", "--requests", source)
     assert reply.code == 2
@@ -139,7 +139,7 @@ def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reas
 
 def test_bad_lines_of_a_file_never_make_it_give_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_INVALID_LINES", 10)
-    code, replies = asked(tmp_path, *["nonsense"] * 100, GOOD)
+    code, replies = estimate_lines(tmp_path, *["nonsense"] * 100, GOOD)
     assert code == 0
     assert len(replies) == 101
 
@@ -154,10 +154,10 @@ def test_lines_read_together_are_answered_to_the_bit_as_if_alone() -> None:
         ("train", "resnet18"),
     ]
     gpus = ["H200 SXM", "T4", "RTX 4090", "MI300X", "TPU v4", "V100 SXM 16GB", "A100", "nonesuch"]
-    asked = [
+    requests = [
         {"id": f"{task} {gpu}", "task": task, "model": model, "gpu": gpu, "batch": 4} for task, model in models for gpu in gpus
     ]
-    texts = [b"{bad", *(json.dumps(request).encode() for request in asked)]
+    texts = [b"{bad", *(json.dumps(request).encode() for request in requests)]
     alone, joined = (list(estimate_requests(texts, together=together)) for together in (1, 100))
     assert [reply.answer for reply in alone] == [reply.answer for reply in joined]
     assert [(reply.line, reply.id, str(reply.error)) for reply in alone] == [
@@ -170,8 +170,8 @@ def a_long_file(tmp_path: Path) -> tuple[Path, int]:
     """Requests of several models, one of them a configuration, with bad and blank lines between."""
     models: list[Any] = ["llama-3.2-1b", "resnet18", "bert-large", "nonesuch", CONFIG]
     tasks = ("decode", "forward", "forward", "forward", "decode")
-    asked = [{**GOOD, "id": n, "model": models[n % 5], "batch": n, "task": tasks[n % 5]} for n in range(40)]
-    texts = [json.dumps(one) for one in asked]
+    requests = [{**GOOD, "id": n, "model": models[n % 5], "batch": n, "task": tasks[n % 5]} for n in range(40)]
+    texts = [json.dumps(one) for one in requests]
     texts[7:7] = ["{not json", "", "[1]"]
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(texts))
@@ -185,25 +185,25 @@ def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
     alone = call("--lang", "ko", "estimate", "--requests", str(path))
     monkeypatch.setattr(many, "MIN_POOL_LINES", 10)
     monkeypatch.setattr(many, "cores", lambda: 2)
-    given: list[int] = []
+    outputs: list[int] = []
     run = process_pool.ProcessPool.run
 
     def counted(self: process_pool.ProcessPool, function: Any, items: list[Any]) -> Any:
-        given.append(len(items))
+        outputs.append(len(items))
         return run(self, function, items)
 
     monkeypatch.setattr(process_pool.ProcessPool, "run", counted)
     spread = call("--lang", "ko", "estimate", "--requests", str(path))
     assert spread == alone
-    assert given
-    assert given[0] >= 5  # a part for each model
+    assert outputs
+    assert outputs[0] >= 5  # a part for each model
     assert len(spread.out.splitlines()) == lines_asked
     monkeypatch.setattr(many, "cores", lambda: 1)
     assert call("--lang", "ko", "estimate", "--requests", str(path)) == alone
-    assert len(given) == 1
+    assert len(outputs) == 1
 
 
-def test_one_models_lines_are_parted_where_one_process_would_have_most_of_them() -> None:
+def test_lines_of_one_model_are_distributed_over_processes() -> None:
     lines_asked = [(n, json.dumps({**GOOD, "id": n}).encode()) for n in range(1, 101)] + [
         (101, b"{bad"),
         (102, b'{"model":{"a":1}}'),
@@ -213,7 +213,7 @@ def test_one_models_lines_are_parted_where_one_process_would_have_most_of_them()
     assert sorted(line for part in parts for line in part) == lines_asked
 
 
-def test_where_no_process_can_be_started_one_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_worker_processes_the_work_is_serial(monkeypatch: pytest.MonkeyPatch) -> None:
     import multiprocessing
 
     class Without:

@@ -28,33 +28,33 @@ def document(*argv: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_fit_answers_in_the_contracts_fields() -> None:
-    found = document("fit", MODEL, "--gpu", "H100 SXM", "--gpu", "T4")
-    assert {"request", "memory", "memory_device", "memory_parts", "gpus", "warnings", "basis", "sources"} <= set(found)
-    assert found["ok"] is True
-    assert set(FIELDS) | {"defaults"} == set(found["request"])
-    for figure in (found["memory"], found["memory_device"], *found["memory_parts"].values()):
+    answer = document("fit", MODEL, "--gpu", "H100 SXM", "--gpu", "T4")
+    assert {"request", "memory", "memory_device", "memory_parts", "gpus", "warnings", "basis", "sources"} <= set(answer)
+    assert answer["ok"] is True
+    assert set(FIELDS) | {"defaults"} == set(answer["request"])
+    for figure in (answer["memory"], answer["memory_device"], *answer["memory_parts"].values()):
         assert set(figure) == {"value", "low", "high", "unit", "basis", "sources"}
         assert figure["low"] <= figure["value"] <= figure["high"]
         assert figure["unit"] == "byte"
-    assert [row["gpu"] for row in found["gpus"]] == ["h100-sxm", "t4"]
-    assert [row["fits"] for row in found["gpus"]] == ["fits", "no"]
-    for row in found["gpus"]:
+    assert [row["gpu"] for row in answer["gpus"]] == ["h100-sxm", "t4"]
+    assert [row["fits"] for row in answer["gpus"]] == ["fits", "no"]
+    for row in answer["gpus"]:
         assert {"gpu", "fits", "headroom", "largest_batch", "largest_context", "remedies"} <= set(row)
         assert (row["headroom"] >= 0) == (row["fits"] == "fits")
-    assert found["gpus"][0]["largest_batch"] > 100
-    assert found["gpus"][0]["remedies"] == []
-    ids = [remedy["id"] for remedy in found["gpus"][1]["remedies"]]
+    assert answer["gpus"][0]["largest_batch"] > 100
+    assert answer["gpus"][0]["remedies"] == []
+    ids = [remedy["id"] for remedy in answer["gpus"][1]["remedies"]]
     assert ids.index("quantise") < ids.index("more-gpus") < ids.index("next-gpu")
-    assert all({"what", "change", "saves", "fits", "together"} <= set(remedy) for remedy in found["gpus"][1]["remedies"])
+    assert all({"what", "change", "saves", "fits", "together"} <= set(remedy) for remedy in answer["gpus"][1]["remedies"])
 
 
 def test_parts_add_up() -> None:
-    found = document("fit", MODEL, "--task", "train", "--batch", "8", "--gpu", "H200 SXM", code=1)
-    total = sum(part["value"] for part in found["memory_parts"].values())
-    assert total == pytest.approx(found["memory_device"]["value"], abs=len(found["memory_parts"]))
+    answer = document("fit", MODEL, "--task", "train", "--batch", "8", "--gpu", "H200 SXM", code=1)
+    total = sum(part["value"] for part in answer["memory_parts"].values())
+    assert total == pytest.approx(answer["memory_device"]["value"], abs=len(answer["memory_parts"]))
 
 
-def test_without_a_gpu_all_are_asked_and_the_smallest_named() -> None:
+def test_without_a_gpu_all_are_listed_and_the_smallest_named() -> None:
     reply = call("fit", MODEL)
     assert reply.code == 0
     assert len(reply.tsv()) == len(select_gpus().gpus) + 1
@@ -76,16 +76,16 @@ def test_a_family_means_all_its_variants_and_commas_part_names() -> None:
     assert {"H100 PCIe", "H100 SXM", "H100 NVL", "T4"} == {row["gpu_name"] for row in rows}
 
 
-def test_nothing_fits_is_exit_one_with_the_table_and_what_helps() -> None:
+def test_no_fit_exits_1_with_the_table_and_remedies() -> None:
     reply = call("fit", "llama-3.1-70b", "--gpu", "T4")
     assert reply.code == 1
     assert reply.err.startswith("error: ")
     assert "hint: " in reply.err
     assert reply.tsv()[1][0] == "T4"
-    found = document("fit", "llama-3.1-70b", "--gpu", "T4", code=1)
-    assert found["ok"] is False
-    assert set(found["error"]) == {"kind", "message", "hint", "choices"}
-    assert found["gpus"][0]["fits"] == "no"
+    answer = document("fit", "llama-3.1-70b", "--gpu", "T4", code=1)
+    assert answer["ok"] is False
+    assert set(answer["error"]) == {"kind", "message", "hint", "choices"}
+    assert answer["gpus"][0]["fits"] == "no"
 
 
 def test_a_count_in_the_gpus_name_is_a_count_of_gpus() -> None:
@@ -112,27 +112,27 @@ def test_a_gtx_970_is_warned_about() -> None:
     assert "3.5 GiB" in reply.err
 
 
-def test_the_formula_of_2015_and_where_it_stands() -> None:
+def test_formula_of_2015_compared_with_the_estimate() -> None:
     argv = ("fit", "mlp:9000x4000x4000x32", "--task", "train", "--batch", "128", "--gpu", "T4", "--method", "blog-2015")
-    found = document(*argv)
-    assert found["memory"]["value"] / 2**30 == pytest.approx(0.607, abs=0.001)
-    assert found["basis"] == "published"
-    assert any("whichgpu estimates" in warning for warning in found["warnings"])
+    answer = document(*argv)
+    assert answer["memory"]["value"] / 2**30 == pytest.approx(0.607, abs=0.001)
+    assert answer["basis"] == "published"
+    assert any("whichgpu estimates" in warning for warning in answer["warnings"])
 
 
 def test_estimate_answers_one_device() -> None:
-    found = document("estimate", "decode", MODEL, "--gpu", "H200 SXM", "--batch", "4", "--in", "4096")
-    assert found["ok"] is True
-    assert found["id"] is None
-    assert found["fits"] == "fits"
-    assert found["time"]["unit"] == "s"
-    assert found["request"]["seq_in"] == 4096
+    answer = document("estimate", "decode", MODEL, "--gpu", "H200 SXM", "--batch", "4", "--in", "4096")
+    assert answer["ok"] is True
+    assert answer["id"] is None
+    assert answer["fits"] == "fits"
+    assert answer["time"]["unit"] == "s"
+    assert answer["request"]["seq_in"] == 4096
     without = document("estimate", "decode", MODEL)
     assert not {"fits", "time"} & set(without)
     assert document("estimate", "serve", "llama-3.1-70b", "--gpu", "T4")["fits"] == "no"
 
 
-def test_estimate_wants_one_gpu() -> None:
+def test_estimate_requires_one_gpu() -> None:
     error = assert_refused_json(call("estimate", "serve", MODEL, "--gpu", "H100", "--json"), 2)
     assert {"H100 SXM", "H100 PCIe"} <= set(error["choices"])
 
@@ -159,7 +159,7 @@ def test_estimate_wants_one_gpu() -> None:
         (("models", "nonesuch-model"), "models"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_work(argv: tuple[str, ...], word: str) -> None:
+def test_invalid_input_is_refused_with_a_hint(argv: tuple[str, ...], word: str) -> None:
     reply = call(*argv)
     assert_refused(reply, 2)
     assert word in reply.err
@@ -172,7 +172,7 @@ def test_a_plot_without_the_extra_says_how_to_get_it(tmp_path: Path, monkeypatch
     assert "pip install" in error["hint"]
 
 
-def test_a_plot_is_written_beside_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_is_written_in_addition_to_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Converter:
         @staticmethod
         def vegalite_to_svg(spec: object) -> str:
@@ -227,9 +227,9 @@ def test_an_as_of_date_leaves_out_later_gpus() -> None:
 
 
 def test_models_are_listed_with_parameters_layers_and_licence() -> None:
-    found = document("models")["models"]
-    assert len(found) >= 100
-    row = next(row for row in found if row["id"] == MODEL)
+    models = document("models")["models"]
+    assert len(models) >= 100
+    row = next(row for row in models if row["id"] == MODEL)
     assert row["parameters"] == 8_030_261_248
     assert (row["layers"], row["kv_heads"], row["max_context"]) == (32, 8, 131072)
     assert row["license"]

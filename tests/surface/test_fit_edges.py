@@ -47,18 +47,18 @@ def test_models_are_counted_in_the_precision_they_are_published_in() -> None:
     assert call("fit", "deepseek-v3", "--gpu", "H200-SXM", "--gpus", "8", "--json").json()["request"]["precision"] == "fp8"
 
 
-def test_numbers_past_what_floats_hold_exactly_still_have_a_range() -> None:
+def test_integers_beyond_float_precision_have_a_range() -> None:
     assert call("fit", "t5-base", "--task", "prefill", "--batch", "1000000000", "--in", "1000000000", "--gpu", "T4").code == 1
 
 
 def test_a_gpu_needs_the_same_by_name_and_among_all() -> None:
     words = ("fit", "resnet50", "--task", "train", "--batch", "256", "--json")
     among = next(row for row in call(*words).json()["gpus"] if row["gpu_name"] == "T4")
-    named = call(*words, "--gpu", "T4").json()["gpus"][0]
-    assert (among["needed"], among["largest_batch"]) == (named["needed"], named["largest_batch"])
+    by_name = call(*words, "--gpu", "T4").json()["gpus"][0]
+    assert (among["needed"], among["largest_batch"]) == (by_name["needed"], by_name["largest_batch"])
 
 
-def test_what_fits_comes_first_among_all() -> None:
+def test_gpus_that_fit_come_first() -> None:
     reply = call("fit", "llama-3.1-70b", "--precision", "int4")
     header, *rows = [line.split("\t") for line in reply.out.splitlines()]
     verdicts = [row[header.index("verdict")] for row in rows]
@@ -67,8 +67,8 @@ def test_what_fits_comes_first_among_all() -> None:
 
 
 def test_remedies_name_their_columns() -> None:
-    said = call("fit", "llama-3.1-70b", "--gpu", "RTX 4090").err
-    assert "fits with this change alone" in said
+    message = call("fit", "llama-3.1-70b", "--gpu", "RTX 4090").err
+    assert "fits with this change alone" in message
     assert "CUDA context" not in call("fit", "llama-3.1-8b", "--gpu", "MI300X").err
 
 

@@ -25,7 +25,7 @@ def test_there_are_four() -> None:
 
 
 @pytest.mark.parametrize("code", OTHERS)
-def test_help_of_every_command_is_in_the_language_asked_for(code: str) -> None:
+def test_help_of_every_command_is_in_the_selected_language(code: str) -> None:
     assert SCRIPT[code].search(call("--lang", code, "--help").out)
     for name in COMMANDS if code == "ko" else ("fit", "catalog", "doctor"):
         output = call(name, "--lang", code, "--help").out
@@ -56,7 +56,7 @@ def test_help_in_wide_characters_stays_within_the_terminal(code: str, monkeypatc
         ({"WHICHGPU_LANG": "zh-CN", "LANG": "ko_KR.UTF-8"}, "zh"),
     ],
 )
-def test_the_system_chooses_where_nobody_else_does(settings: dict[str, str], code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_locale_is_the_default_language(settings: dict[str, str], code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
@@ -72,7 +72,7 @@ def test_a_language_there_is_not_is_refused_naming_those_there_are(argv: tuple[s
     assert (error["kind"], tuple(error["choices"])) == ("unknown-language", FOUR)
 
 
-def test_a_process_speaks_the_language_of_its_locale() -> None:
+def test_process_prints_in_the_language_of_its_locale() -> None:
     reply = process("gpus", "T4", LANGUAGE="", LC_ALL="ko_KR.UTF-8")
     assert reply.code == 0
     assert HANGUL.search(reply.err)
@@ -113,21 +113,21 @@ POINT = re.compile(r"(?<![\w.-])\d+\.\d+(?![\w.-])")  # no version, name or file
 
 
 def test_plans_offers_and_reasons_have_vietnamese_numbers_throughout() -> None:
-    asked = (
+    argvs = (
         ("plan", "llama-3.1-8b", "--rate", "5/s", "--tpot", "50ms", "--no-simulate", "--provider", "runpod,vast"),
         ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
         ("recommend", "train", "--provider", "aws"),
     )
-    for words in asked:
-        told = call(*words, "--as-of", "2026-08-22", "--lang", "vi").err
-        lines = [line for line in told.splitlines() if "http" not in line and "whichgpu" not in line]
-        assert any(re.search(r"\d,\d", line) for line in lines), told
+    for words in argvs:
+        text = call(*words, "--as-of", "2026-08-22", "--lang", "vi").err
+        lines = [line for line in text.splitlines() if "http" not in line and "whichgpu" not in line]
+        assert any(re.search(r"\d,\d", line) for line in lines), text
         pointed = [line for line in lines for number in POINT.findall(line) if not re.fullmatch(r"\d{1,3}\.\d{3}", number)]
         assert pointed == []
 
 
 @pytest.mark.parametrize("code", FOUR)
-def test_one_gpu_that_is_too_small_is_told_as_one(code: str) -> None:
+def test_one_gpu_that_is_too_small_is_reported_in_the_singular(code: str) -> None:
     reply = call("fit", "llama-3.1-8b", "--gpu", "T4", "--lang", code)
     assert reply.code == 1
     first = reply.err.splitlines()[0]
@@ -136,7 +136,7 @@ def test_one_gpu_that_is_too_small_is_told_as_one(code: str) -> None:
     assert "3" in call("fit", "llama-3.1-70b", "--gpu", "H100", "--lang", code).err.splitlines()[0]
 
 
-def test_cities_are_asked_for_and_told_in_the_language_and_are_the_same_for_programs() -> None:
+def test_city_names_are_translated_for_people_and_not_in_json() -> None:
     reply = call("regions", "서울", "--lang", "ko")
     assert "서울" in reply.out
     assert {row["city"] for row in call("regions", "首尔", "--json", "--lang", "zh").json()["regions"]} == {"Seoul"}
@@ -145,15 +145,15 @@ def test_cities_are_asked_for_and_told_in_the_language_and_are_the_same_for_prog
 
 
 def test_cells_with_words_in_them_keep_their_numbers_in_a_pipe() -> None:
-    asked = ("compare", "T4", "A100-SXM-80GB", "--task", "decode", "--model", "llama-3.1-8b", "--lang", "vi")
-    piped, shown = call(*asked).out, call(*asked, "--markdown").out
+    argv = ("compare", "T4", "A100-SXM-80GB", "--task", "decode", "--model", "llama-3.1-8b", "--lang", "vi")
+    piped, table = call(*argv).out, call(*argv, "--markdown").out
     assert re.search(r"\d\.\d+ ms \(\d+\.\d+ ms đến", piped)
-    assert re.search(r"\d,\d+ ms \(\d+,\d+ ms đến", shown)
+    assert re.search(r"\d,\d+ ms \(\d+,\d+ ms đến", table)
     assert "output tokens/s (" in piped
-    assert "token đầu ra/s (" in shown
+    assert "token đầu ra/s (" in table
 
 
-def test_what_is_to_be_pasted_is_never_rewritten() -> None:
+def test_commands_to_paste_are_not_translated() -> None:
     vietnamese = language("vi")
     assert vietnamese.render(msg("relax.deadline", value="1.5h")) == "--deadline 1.5h"
     command = "whichgpu recommend train resnet50 --deadline=1.5h --budget '2.5 usd'"
@@ -161,14 +161,14 @@ def test_what_is_to_be_pasted_is_never_rewritten() -> None:
     assert "1.5 GB" in vietnamese.render(msg("error.bad-rate", text="1.5 GB"))  # what somebody typed
 
 
-def test_columns_of_wide_characters_stand_under_each_other() -> None:
-    code, shown = "zh", ("--columns", "name,memory_bytes,architecture")
-    told = re.sub("\033\\[[0-9;]*m", "", terminal("gpus", "A100", *shown, env={"LANGUAGE": code, "COLUMNS": "100"}).out)
-    lines = [line for line in told.splitlines() if "Ampere" in line]
+def test_columns_of_wide_characters_are_aligned() -> None:
+    code, columns = "zh", ("--columns", "name,memory_bytes,architecture")
+    text = re.sub("\033\\[[0-9;]*m", "", terminal("gpus", "A100", *columns, env={"LANGUAGE": code, "COLUMNS": "100"}).out)
+    lines = [line for line in text.splitlines() if "Ampere" in line]
     assert len(lines) >= 2
     assert len({cell_width(line[: line.index("Ampere")]) for line in lines}) == 1
     head = next(
-        line for line in told.splitlines() if SCRIPT[code].search(line) and language(code).text("field.architecture") in line
+        line for line in text.splitlines() if SCRIPT[code].search(line) and language(code).text("field.architecture") in line
     )
     place = cell_width(head[: head.index(language(code).text("field.architecture"))])
     assert place == cell_width(lines[0][: lines[0].index("Ampere")])
@@ -200,7 +200,7 @@ def test_python_users_choose_a_language_for_messages_and_errors() -> None:
 
 
 @pytest.mark.parametrize("code", FOUR)
-def test_a_page_speaks_the_language_of_its_address_and_keeps_it(server: Server, code: str) -> None:
+def test_page_language_follows_the_address_and_persists(server: Server, code: str) -> None:
     reply = server.get(f"/gpus?lang={code}&vendor=nvidia")
     text = reply.text
     assert f'<html lang="{code}">' in text
@@ -230,7 +230,7 @@ def test_the_chooser_leads_to_the_same_state_in_every_language(server: Server) -
         ("x" * 900, "en"),
     ],
 )
-def test_the_browser_chooses_where_the_address_does_not(server: Server, header: str, code: str) -> None:
+def test_browser_language_is_used_without_one_in_the_address(server: Server, header: str, code: str) -> None:
     reply = server.get("/gpus", accept_language=header)
     assert f'<html lang="{code}">' in reply.text
     assert "Accept-Language" in reply.headers["vary"]
@@ -238,13 +238,13 @@ def test_the_browser_chooses_where_the_address_does_not(server: Server, header: 
 
 
 def test_errors_of_the_api_are_in_the_readers_language_and_their_kinds_are_not(server: Server) -> None:
-    told = {}
+    messages = {}
     for code in FOUR:
         reply = server.get("/api/v1/gpus?name=H101x", accept_language=code)
         assert reply.headers["content-language"] == code
-        told[code] = reply.error
-    assert len({error["message"] for error in told.values()}) == 4
-    assert len({(error["kind"], tuple(error["choices"])) for error in told.values()}) == 1
+        messages[code] = reply.error
+    assert len({error["message"] for error in messages.values()}) == 4
+    assert len({(error["kind"], tuple(error["choices"])) for error in messages.values()}) == 1
     lost = server.get("/api/v1/no-such", accept_language="ko")
     assert HANGUL.search(lost.error["message"])
     assert lost.headers["content-language"] == "ko"
@@ -267,6 +267,6 @@ def test_the_next_page_of_rows_keeps_the_language(server: Server) -> None:
     assert "lang=ko" in document["next"]
 
 
-def test_what_is_typed_into_a_form_comes_back_as_typed(server: Server) -> None:
+def test_form_input_is_shown_unchanged(server: Server) -> None:
     text = server.get("/gpus?lang=vi&min_memory=1.5 GB".replace(" ", "%20")).text
     assert 'value="1.5 GB"' in text

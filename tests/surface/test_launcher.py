@@ -66,7 +66,7 @@ def test_a_first_run_that_was_interrupted_is_made_good_by_the_next(
     assert len((tmp_path / "calls").read_text().split()) == 2  # half an environment is not built upon
 
 
-def test_an_environment_of_somebody_elses_is_not_claimed(tmp_path: Path, fake: dict[str, str]) -> None:
+def test_foreign_environment_is_not_modified(tmp_path: Path, fake: dict[str, str]) -> None:
     venv = tmp_path / "mine"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").write_text("#!/bin/sh\nexit 0\n")
@@ -80,7 +80,7 @@ def test_an_environment_of_somebody_elses_is_not_claimed(tmp_path: Path, fake: d
     assert (venv / "bin").is_dir()
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_folder_is_not_modified(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     result = environment(tmp_path / "mine")
@@ -96,7 +96,7 @@ def test_a_file_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "hint"),
+    ("stderr", "hint"),
     [
         ("ERROR: No matching distribution found for numpy==2.9", "constraints.txt pins"),
         ("Failed to establish a new connection\nERROR: No matching distribution found for numpy==2.9", "needs a package index"),
@@ -104,22 +104,22 @@ def test_a_file_is_left_alone(tmp_path: Path) -> None:
         ("ERROR: something else", "pip says above"),
     ],
 )
-def test_the_hint_is_of_what_pip_said(tmp_path: Path, said: str, hint: str) -> None:
+def test_hint_quotes_the_pip_error(tmp_path: Path, stderr: str, hint: str) -> None:
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".whichgpu").touch()
-    (tmp_path / "said").write_text(said)
+    (tmp_path / "said").write_text(stderr)
     pip = venv / "bin" / "python"
     pip.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exit 0 ;; esac\ncat {tmp_path}/said >&2\nexit 1\n')
     pip.chmod(0o755)
     result = environment(venv)
     assert result.returncode == 3
-    assert said in result.stderr
+    assert stderr in result.stderr
     assert hint in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     result = environment(tmp_path / "venv")
     assert result.returncode == 3

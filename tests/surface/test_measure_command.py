@@ -47,7 +47,7 @@ class PlayedBench:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine with this recording for a GPU, and a bench."""
 
     def install(recording: Recording = H200, factor: float = 1.3, free: int = 130 << 30) -> None:
@@ -77,16 +77,16 @@ def test_without_a_gpu_one_line_and_exit_1(argv: tuple[str, ...]) -> None:
     assert assert_refused_json(call(*argv, "--json"), 1)["kind"] == "no-gpu-here"
 
 
-def test_as_a_process_it_says_so_too() -> None:
+def test_measure_in_a_separate_process_exits_without_a_traceback() -> None:
     reply = process("measure", "--minutes", "0.1")
     assert reply.code in (0, 1)
     assert "Traceback" not in reply.err
 
 
-def test_without_torch_one_line_and_exit_1(seen: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_one_line_and_exit_1(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     from whichgpu.measure.bench import torch_bench
 
-    seen()
+    machine()
 
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
@@ -98,8 +98,8 @@ def test_without_torch_one_line_and_exit_1(seen: Machine, monkeypatch: pytest.Mo
     assert reply.err == "error: measuring needs PyTorch, which is not installed here\n"
 
 
-def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machine, tmp_path: Path) -> None:
-    seen()
+def test_measure_shows_predicted_and_measured_and_saves_a_record(machine: Machine, tmp_path: Path) -> None:
+    machine()
     reply = call("measure", "--minutes", "3")
     assert reply.code == 0, reply.err
     assert reply.err.startswith("H200 SXM: ")
@@ -115,8 +115,8 @@ def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machin
     assert {kind.partition("/")[0] for kind in document["fitted"]["kinds"]} == {"cuda-graphs", "pytorch", "pytorch-compile"}
 
 
-def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
-    seen(factor=1.3)
+def test_estimates_use_own_measurements_unless_disabled(machine: Machine) -> None:
+    machine(factor=1.3)
     argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--batch", "64", "--json")
     before = call(*argv).json()
     assert call("measure", "--json").code == 0
@@ -129,8 +129,8 @@ def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
     assert "measured on this machine's GPU" in spoken.err
 
 
-def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
-    seen(factor=1.3)
+def test_groups_of_the_measured_gpu_use_it_too(machine: Machine) -> None:
+    machine(factor=1.3)
     argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--gpus", "4", "--batch", "256", "--json")
     before = call(*argv).json()
     assert call("measure", "--json").code == 0
@@ -140,8 +140,8 @@ def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
 
 
-def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
-    seen()
+def test_no_keep_saves_no_record(machine: Machine, tmp_path: Path) -> None:
+    machine()
     reply = call("measure", "--no-keep", "--json").json()
     assert reply["path"] is None
     assert not (tmp_path / "data").exists()
@@ -149,8 +149,8 @@ def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
     assert all("inside" in step for step in reply["record"]["steps"])
 
 
-def test_a_small_gpu_leaves_out_what_does_not_fit(seen: Machine) -> None:
-    seen(free=6 << 30)
+def test_small_gpu_skips_steps_that_do_not_fit(machine: Machine) -> None:
+    machine(free=6 << 30)
     reply = call("measure", "--no-keep")
     assert reply.code == 0
     assert "left out: decode-cuda-graphs-yi-6b" in reply.err
@@ -158,8 +158,8 @@ def test_a_small_gpu_leaves_out_what_does_not_fit(seen: Machine) -> None:
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1.0, "Inside: "), (3.0, "OUTSIDE: ")])
-def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) -> None:
-    seen(factor=factor)
+def test_verify_says_inside_or_outside(machine: Machine, factor: float, word: str) -> None:
+    machine(factor=factor)
     for claim in (CLAIM, f"whichgpu {CLAIM}", CLAIM.replace(" --gpu H200", "")):
         reply = call("measure", "--verify", claim)
         assert reply.code == 0, reply.err
@@ -181,8 +181,8 @@ def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) 
         ("estimate finetune llama-3.1-8b --gpu h200-sxm --lora-rank 8", "adapters"),
     ],
 )
-def test_verify_refuses_what_cannot_be_run(seen: Machine, claim: str, words: str) -> None:
-    seen()
+def test_verify_refuses_unrunnable_workloads(machine: Machine, claim: str, words: str) -> None:
+    machine()
     reply = call("measure", "--verify", claim)
     assert_refused(reply, 1)
     assert words in reply.err
@@ -191,19 +191,19 @@ def test_verify_refuses_what_cannot_be_run(seen: Machine, claim: str, words: str
 @pytest.mark.parametrize(
     "claim", ["gpus H200", "estimate", "estimate decode", "estimate --requests x.jsonl", "estimate 'decode", "", "rm -rf /"]
 )
-def test_verify_takes_only_an_estimate(seen: Machine, claim: str) -> None:
-    seen()
+def test_verify_takes_only_an_estimate(machine: Machine, claim: str) -> None:
+    machine()
     assert_refused(call("measure", "--verify", claim), 2)
 
 
-def test_verify_passes_the_parsers_errors_on(seen: Machine) -> None:
-    seen()
+def test_verify_passes_the_parsers_errors_on(machine: Machine) -> None:
+    machine()
     assert_refused(call("measure", "--verify", f"{CLAIM} --no-such-flag 1"), 2)
     assert_refused(call("measure", "--verify", "estimate decode no-such-model --gpu H200"), 2)
 
 
-def test_share_and_import(seen: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen()
+def test_share_and_import(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine()
     assert_refused(call("measure", "--share", str(tmp_path / "x.json")), 1)
     assert call("measure").code == 0
     shared = tmp_path / "shared.json"
@@ -224,14 +224,14 @@ def test_import_refuses_other_files(tmp_path: Path) -> None:
     assert_refused(call("measure", "--import", str(tmp_path)), 2)
 
 
-def test_one_thing_at_a_time_and_sensible_minutes(seen: Machine) -> None:
-    seen()
+def test_one_thing_at_a_time_and_sensible_minutes(machine: Machine) -> None:
+    machine()
     assert_refused(call("measure", "--share", "a", "--import", "b"), 2)
     for minutes in ("0", "soon", "1000", "nan"):
         assert_refused(call("measure", "--minutes", minutes), 2)
 
 
-def test_a_gpu_the_catalog_lacks_is_said(monkeypatch: pytest.MonkeyPatch, seen: Machine) -> None:
-    seen(T4_HOT)
+def test_gpu_missing_from_the_catalog_is_reported(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+    machine(T4_HOT)
     monkeypatch.setattr(measure, "matched_gpu", lambda *_: None)
     assert call("measure").code == 1

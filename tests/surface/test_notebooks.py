@@ -35,7 +35,7 @@ def run(source: str, names: dict[str, Any]) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda path: path.stem)
-def test_every_cell_runs_and_shows_what_it_is_stored_to_show(path: Path) -> None:
+def test_every_cell_runs_with_its_stored_output(path: Path) -> None:
     """In this process, for speed; figures may differ by what was calibrated since, kinds of output may not."""
     names: dict[str, Any] = {}
     for cell in cells_of(path):
@@ -66,7 +66,7 @@ def test_there_are_two() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda path: path.stem)
 def test_stored_outputs_are_those_of_a_real_run(path: Path) -> None:
-    """If not: `.venv/bin/python tools/notebooks.py`, and a look at what changed."""
+    """If not: `.venv/bin/python tools/notebooks.py`, and review the changes."""
     pytest.importorskip("nbclient", reason="needs the development environment")
     ran = [cell.get("outputs") for cell in notebooks.executed(path).cells]
     stored = [cell.get("outputs") for cell in cells_of(path)]
@@ -77,9 +77,9 @@ def _joined(outputs: list[dict[str, Any]] | None) -> Any:
     """Texts of several lines are stored as lists of them."""
     if outputs is None:
         return None
-    found = []
+    texts = []
     for output in outputs:
         data = {kind: "".join(text) if isinstance(text, list) else text for kind, text in output.get("data", {}).items()}
         text = {"text": "".join(output["text"])} if "text" in output else {}
-        found.append({**output, **({"data": data} if "data" in output else {}), **text})
-    return found
+        texts.append({**output, **({"data": data} if "data" in output else {}), **text})
+    return texts

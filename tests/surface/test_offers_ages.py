@@ -8,7 +8,7 @@ from tests.surface.cli import call
 from tests.surface.test_contract_offers import first_line
 
 
-def test_one_dear_offer_seen_last_is_not_the_price_to_go_by(tmp_path: Path) -> None:
+def test_single_expensive_latest_offer_is_not_the_reference_price(tmp_path: Path) -> None:
     for name, day, price in (("ancient", "2024-01-01", "0.2"), ("cheap", "2026-03-20", "0.3"), ("dear", "2026-04-25", "9")):
         path = tmp_path / f"{name}.csv"
         path.write_text(f"provider,gpu,price\n{name},L4,{price}\n", encoding="utf-8")
@@ -18,8 +18,8 @@ def test_one_dear_offer_seen_last_is_not_the_price_to_go_by(tmp_path: Path) -> N
     assert "of those seen in the last 90 days the cheapest is 0.3 USD (cheap" in line
 
 
-def test_where_none_is_recent_the_latest_is_named(tmp_path: Path) -> None:
-    """A price of years ago beside one of some months ago: the newer sighting is named too."""
+def test_without_recent_prices_the_latest_is_named(tmp_path: Path) -> None:
+    """A price of years ago and one of some months ago: the newer observation is named too."""
     for name, day, price in (("old", "2024-01-01", "0.2"), ("newer", "2026-01-01", "0.3")):
         path = tmp_path / f"{name}.csv"
         path.write_text(f"provider,gpu,price\n{name},L4,{price}\n", encoding="utf-8")

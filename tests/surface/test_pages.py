@@ -33,15 +33,15 @@ class Whole(HTMLParser):
         self.inputs: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        assert "style" not in told, f"<{tag} style>: the policy forbids it"
-        assert not any(name.startswith("on") for name in told), f"<{tag} {told}>"
-        if told.get("id"):
-            self.ids.append(str(told["id"]))
-        if tag == "label" and told.get("for"):
-            self.labelled.add(str(told["for"]))
-        if tag in ("input", "select") and told.get("type") not in ("hidden", "radio", "checkbox"):
-            self.inputs.append(told)
+        attributes = dict(attrs)
+        assert "style" not in attributes, f"<{tag} style>: the policy forbids it"
+        assert not any(name.startswith("on") for name in attributes), f"<{tag} {attributes}>"
+        if attributes.get("id"):
+            self.ids.append(str(attributes["id"]))
+        if tag == "label" and attributes.get("for"):
+            self.labelled.add(str(attributes["for"]))
+        if tag in ("input", "select") and attributes.get("type") not in ("hidden", "radio", "checkbox"):
+            self.inputs.append(attributes)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -55,20 +55,20 @@ def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
 
 
 def read(reply: HttpReply) -> Whole:
-    found = Whole()
-    found.feed(reply.body.decode())
-    return found
+    parser = Whole()
+    parser.feed(reply.body.decode())
+    return parser
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole(name: str) -> None:
     reply = page(name, BRIEF.get(name, ""))
     assert reply.status == 200
-    found = read(reply)
-    assert found.open == []
-    assert len(found.ids) == len(set(found.ids))
-    for one in found.inputs:
-        assert one.get("aria-label") or one.get("id") in found.labelled, one
+    parsed = read(reply)
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for one in parsed.inputs:
+        assert one.get("aria-label") or one.get("id") in parsed.labelled, one
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -95,11 +95,11 @@ def test_every_page_with_a_day_takes_one() -> None:
         assert page(name, "as_of=someday").status == 400
 
 
-def test_fields_of_another_task_are_not_asked() -> None:
+def test_fields_of_other_tasks_are_hidden() -> None:
     assert page("recommend", "task=train&model=resnet50&rate=5/s").status == 200
 
 
-def test_what_is_wrong_is_said_beside_the_form() -> None:
+def test_errors_are_shown_next_to_the_form() -> None:
     reply = page("recommend", "budget=0.01usd/h")
     assert reply.status == 422
     html = reply.body.decode()
@@ -109,14 +109,14 @@ def test_what_is_wrong_is_said_beside_the_form() -> None:
     assert page("prices", "currency=XYZ").status == 400
 
 
-def test_an_error_leads_to_the_question_without_what_was_wrong_in_it() -> None:
+def test_error_links_to_the_question_without_the_invalid_part() -> None:
     html = page("fit", "model=llama-3.1-8&batch=4").body.decode()
     assert 'href="/fit?batch=4"' in html
     assert 'href="/fit?model=llama-3.1-8b&amp;batch=4"' in html
     assert 'href="/recommend"' in page("recommend", "model=/etc/passwd").body.decode()
 
 
-def test_a_bill_says_when_each_price_was_seen_and_by_whom() -> None:
+def test_bill_shows_date_and_source_of_each_price() -> None:
     query = "rate=1/s&gpu=L4,A10G&seq_in=200&seq_out=50"
     row = json.loads(page("plan", query, "json").body)["bill"][0]
     html = page("plan", query).body.decode()
@@ -131,14 +131,14 @@ def test_words_from_an_address_stay_words() -> None:
         assert "<img src=x>" not in html
 
 
-def test_a_slider_asks_for_the_bars_alone() -> None:
+def test_slider_requests_the_chart_only() -> None:
     part = json.loads(page("fit", "quick=true&batch=3", "part").body)
     assert list(part["charts"]) == ["memory"]
     whole = json.loads(page("fit", "batch=3", "part").body)
     assert part["charts"]["memory"] == whole["charts"]["memory"]
 
 
-def test_one_file_needs_nothing_else() -> None:
+def test_saved_page_is_self_contained() -> None:
     html = page("fit").body.decode()
     alone = single_file(html, json.loads(page("fit", "", "part").body)["charts"])
     assert "<svg" in alone
@@ -146,12 +146,12 @@ def test_one_file_needs_nothing_else() -> None:
     assert not re.search(r'(?:src|href)="/', alone)
 
 
-def test_an_order_is_told_and_turned_round() -> None:
+def test_sort_order_is_shown_and_its_link_reverses_it() -> None:
     html = page("gpus", "name=H100&sort=memory_bandwidth").body.decode()
     assert re.search(r'aria-sort="ascending"[^>]*><a href="[^"]*sort=-memory_bandwidth', html)
 
 
-def test_short_names_of_the_command_line_ask_the_same_on_a_page() -> None:
+def test_short_command_line_names_work_in_page_addresses() -> None:
     query = "task=serve&model=llama-3.1-8b&rate=5/s&"
     short = page("recommend", query + "in=1000&out=300&tpot=50ms", "json")
     whole = page("recommend", query + "seq_in=1000&seq-out=300&tpot_max=50ms", "json")
@@ -161,7 +161,7 @@ def test_short_names_of_the_command_line_ask_the_same_on_a_page() -> None:
     assert json.loads(whole.body)["request"] == request
 
 
-def test_unknown_parameters_are_told_on_the_page_and_refused_by_its_twins() -> None:
+def test_unknown_parameters_are_shown_on_the_page_and_refused_by_json_and_csv() -> None:
     reply = page("gpus", "name=H100&bogus=1&lang=en")
     assert reply.status == 200
     assert "no parameter called bogus" in reply.body.decode()

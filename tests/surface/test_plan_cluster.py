@@ -32,12 +32,12 @@ def home(tmp_path: Path) -> dict[str, str]:
     (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
     rows = "".join(f"{at},{100 + at % 7 * 90},{50 + at % 5 * 60}\n" for at in range(200))
     (tmp_path / "requests.csv").write_text("time,prompt,output\n" + rows)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    return {**kept, "HOME": str(tmp_path), "PYTHONPATH": SOURCE}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**environment, "HOME": str(tmp_path), "PYTHONPATH": SOURCE}
 
 
 def curve(home: dict[str, str], *more: str) -> Any:
-    """The sweep's table by a process of its own, with nothing kept from another run."""
+    """The sweep's table from a separate process, without any cache of another run."""
     import json
 
     folder = Path(home["HOME"])
@@ -50,7 +50,7 @@ def curve(home: dict[str, str], *more: str) -> Any:
 
 @pytest.fixture
 def head(home: dict[str, str]) -> Iterator[str]:
-    """A cluster that somebody else started on this machine, in a folder of its own; it asks for the token."""
+    """A cluster started by another user on this machine, in its own folder; it requires the token."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -75,7 +75,7 @@ def head(home: dict[str, str]) -> Iterator[str]:
 
 @RAY
 @pytest.mark.long
-def test_one_sweep_gives_one_table_wherever_it_runs(home: dict[str, str], head: str) -> None:
+def test_sweep_gives_the_same_table_locally_and_on_a_cluster(home: dict[str, str], head: str) -> None:
     here = curve(home)
     assert [one["value"] for one in here] == [2.0, 5.0, 20.0]
     assert all(one["cost_per_hour"] for one in here)
@@ -85,9 +85,9 @@ def test_one_sweep_gives_one_table_wherever_it_runs(home: dict[str, str], head: 
 
 
 @RAY
-def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
+def test_unreachable_cluster_address_is_refused_at_once() -> None:
     with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        connection.bind(("127.0.0.1", 0))  # bound, but not listening
         with pytest.raises(NoAnswer, match="no Ray cluster responds"):
             check_ray(f"127.0.0.1:{connection.getsockname()[1]}")
 

@@ -25,9 +25,7 @@ from tests.surface.cli import call
         },
     ],
 )
-def test_profiles_with_sizes_nobody_asks_for_and_gpus_free_of_charge_warn_of_nothing(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_zero_weight_buckets_and_free_gpus_give_no_numpy_warnings(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = tmp_path / "profiles.json"
     path.write_text(json.dumps(TWO_TYPES | changes))
     answer = call("plan", "--profiles", str(path), "--json")

@@ -20,7 +20,7 @@ SERVE = "plan llama-3.1-8b --rate 10/s --in 1000 --out 300 --ttft 1s --tpot 50ms
         (("--owned", "2xV100-SXM-16GB", "--only-owned"), "too few", "owned"),
     ],
 )
-def test_what_cannot_be_says_why_and_the_smallest_change(flags: tuple[str, ...], reason: str, way_out: str) -> None:
+def test_infeasible_plan_has_a_reason_and_the_smallest_relaxation(flags: tuple[str, ...], reason: str, way_out: str) -> None:
     argv = ["plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"]
     rate = () if "--rate" in flags else ("--rate", "20/s")
     error = assert_refused_json(call(*argv, *rate, *flags, "--json"), 1)
@@ -81,7 +81,7 @@ def test_bad_traces_are_named(tmp_path: Path, lines: str) -> None:
         (("--ray", "somewhere"), "--ray wants auto, local or an address"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_work_and_names_the_limit(
+def test_out_of_range_input_is_refused_early_with_the_limit(
     flags: tuple[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whichgpu.api.plan.plan.search_plan", lambda *_: pytest.fail("it began to work"))

@@ -50,6 +50,10 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "regions": (lambda: wg.regions("Germany"), ("regions", "Germany")),
     "models": (lambda: wg.models("llama-3.1-8b"), ("models", "llama-3.1-8b")),
     "engines": (lambda: wg.engines(), ("engines",)),
+    "evidence": (
+        lambda: wg.evidence("H100", "llama", engine=["vllm"], limit=3),
+        ("evidence", "H100", "llama", "--engine", "vllm", "--limit", "3"),
+    ),
     "offers": (
         lambda: wg.offers(gpu=["L4", "T4"], near="Seoul", max_latency=0.1, as_of=date(2025, 6, 1), limit=5),
         ("offers", "--gpu", "L4,T4", "--near", "Seoul", "--max-latency", "100ms", "--as-of", DAY, "--limit", "5"),
@@ -109,7 +113,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Any]:
-    """Each asked once."""
+    """Each called once."""
     return {}
 
 
@@ -133,9 +137,9 @@ def test_an_answer_is_the_document_the_command_prints(name: str, answers: dict[s
 @pytest.mark.parametrize("name", CASES)
 def test_an_answer_shows_its_sentence_and_its_table(name: str, answers: dict[str, Any]) -> None:
     answer = answer_of(name, answers)
-    said = answer.headline()
-    assert said
-    assert repr(answer).startswith(said)
+    headline = answer.headline()
+    assert headline
+    assert repr(answer).startswith(headline)
     page = answer._repr_html_()
     assert page.count("<table>") >= 1
     assert page.index("<strong>") < page.index("<table>")
@@ -179,7 +183,7 @@ def test_a_chart_is_saved_as_its_ending_says(answers: dict[str, Any], tmp_path: 
     assert (tmp_path / "fit.svg").read_text().startswith("<svg")
 
 
-def test_what_has_no_chart_says_which_have(answers: dict[str, Any]) -> None:
+def test_answer_without_a_chart_lists_those_with_one(answers: dict[str, Any]) -> None:
     with pytest.raises(wg.NoAnswer, match="GpusAnswer"):
         answer_of("gpus", answers).chart()
 
@@ -197,10 +201,10 @@ def test_flags_are_the_fields_of_the_request(name: str) -> None:
 
 def test_every_field_with_a_unit_takes_a_bare_number() -> None:
     """A bare number is in the base unit wherever the command wants a duration, a size or a rate."""
-    wanted = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
+    units = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
     for name in DECLARED:
         for field in command_named(name).fields.values():
-            if field.metavar in wanted:
+            if field.metavar in units:
                 assert getattr(field.kind, "unit", ""), (name, field.name)
 
 
@@ -233,7 +237,7 @@ def test_numbers_and_texts_with_units_mean_the_same() -> None:
         (PlanRequest, "time_limit", Decimal("1.50"), "1.5s"),
     ],
 )
-def test_a_value_and_its_text_read_alike(request_type: type, name: str, value: object, text: str) -> None:
+def test_value_and_its_text_are_equivalent(request_type: type, name: str, value: object, text: str) -> None:
     field = fields_of(request_type)[name]
     assert read_field(field, value) == read_field(field, text)
 
@@ -248,7 +252,7 @@ def test_words_of_a_page_are_escaped() -> None:
     assert "&lt;i&gt;&amp;" in drawn
 
 
-def test_long_tables_say_how_much_is_left_out() -> None:
+def test_long_tables_count_omitted_rows() -> None:
     answer = wg.gpus()
     left = len(answer.gpus) - showing.MAX_ROWS
     assert f"{left} more rows" in answer._repr_html_()
@@ -285,12 +289,12 @@ def test_errors_are_python_exceptions_with_their_hint(ask: Callable[[], Any], ki
         assert any(note.startswith("hint: ") for note in caught.value.__notes__)
 
 
-def test_a_list_of_none_asks_nothing_where_a_list_may_stand() -> None:
+def test_list_of_none_is_no_constraint() -> None:
     assert wg.gpus([], supports=[]).gpus == wg.gpus().gpus
 
 
 @pytest.mark.parametrize("lang", [5, [], "tlh", ""])
-def test_a_language_nobody_speaks_is_refused_with_those_there_are(lang: Any) -> None:
+def test_unknown_language_is_refused_with_the_available_ones(lang: Any) -> None:
     answer = wg.gpus("T4")
     for ask in (answer.headline, answer.to_json, answer.to_dict, wg.set_language):
         with pytest.raises(wg.UnknownName) as caught:
@@ -298,13 +302,13 @@ def test_a_language_nobody_speaks_is_refused_with_those_there_are(lang: Any) -> 
         assert (caught.value.kind, "ko" in caught.value.choices) == ("unknown-language", True)
 
 
-def test_a_refusal_names_what_would_work() -> None:
+def test_refusal_has_a_hint() -> None:
     with pytest.raises(wg.UnknownName) as caught:
         wg.gpus("H10 SXM")
     assert "H100 SXM" in caught.value.choices
 
 
-def test_verbs_that_bear_the_names_of_rooms_are_verbs() -> None:
+def test_functions_named_like_subpackages_are_callable() -> None:
     """`whichgpu.estimate` and `whichgpu.measure` are packages too; loading them must not hide the verbs."""
     import whichgpu.estimate.fit
     import whichgpu.measure.report.doctor  # noqa: F401
@@ -336,7 +340,7 @@ def test_a_config_file_changes_no_call(tmp_path: Path, monkeypatch: pytest.Monke
     assert wg.gpus("T4").gpus
 
 
-def test_the_language_is_asked_for_or_english(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_is_an_argument_and_english_by_default(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     answer = answer_of("fit", answers)
     assert answer.headline("en") == answer.headline()
     with pytest.raises(wg.UnknownName):

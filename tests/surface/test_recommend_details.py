@@ -18,7 +18,7 @@ DAY = ("--as-of", "2026-09-01")
 SERVE = ("recommend", "serve", "llama-3.1-8b", "--rate", "5/s", "--in", "500", "--out", "200", *DAY)
 
 
-def asked(*argv: str) -> Any:
+def recommend_json(*argv: str) -> Any:
     done = call(*argv, "--json")
     assert done.code == 0, done.out
     return done.json()
@@ -27,11 +27,11 @@ def asked(*argv: str) -> Any:
 @pytest.mark.parametrize("lang", ["en", "ko", "vi", "zh"])
 @pytest.mark.parametrize("words", [SERVE, ("recommend", "train", "resnet50", *DAY), ("recommend", "train", *DAY)])
 def test_the_first_sentence_has_the_day_of_its_price(words: tuple[str, ...], lang: str) -> None:
-    answer = asked(*words, "--gpu", "L40S", "--lang", lang)
+    answer = recommend_json(*words, "--gpu", "L40S", "--lang", lang)
     assert answer["answer"]["price_observed_at"] in answer["sentence"]
 
 
-def test_an_old_price_is_told_in_the_sentence_and_in_its_row() -> None:
+def test_stale_price_is_marked_in_the_sentence_and_its_row() -> None:
     reply = call("recommend", "train", "resnet50", "--gpu", "A100 SXM 80GB", "--term", "spot", "--as-of", "2026-11-15")
     assert reply.code == 0, reply.err
     assert re.search(r"price of 20\d\d-\d\d-\d\d, \d+ days old", reply.err.splitlines()[0])
@@ -40,36 +40,36 @@ def test_an_old_price_is_told_in_the_sentence_and_in_its_row() -> None:
     assert "days old" not in fresh.err.splitlines()[0]
 
 
-def test_a_bought_card_has_the_day_of_its_list_price_or_is_as_given() -> None:
+def test_purchase_price_has_the_list_price_date_or_is_user_supplied() -> None:
     words = ("recommend", "train", "resnet50", "--buy", "--gpu", "RTX 4090", *DAY)
-    assert "list price of 2022-" in asked(*words)["sentence"]
-    assert "price as given" in asked(*words, "--price", "RTX 4090=1500usd")["sentence"]
+    assert "list price of 2022-" in recommend_json(*words)["sentence"]
+    assert "price as given" in recommend_json(*words, "--price", "RTX 4090=1500usd")["sentence"]
 
 
 def test_gpus_of_a_service_are_those_of_all_its_machines() -> None:
-    answer = asked(*SERVE, "--gpu", "A10G", "--gpus", "3")["answer"]
+    answer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "3")["answer"]
     assert (answer["gpus"], answer["machines"], answer["copies"]) == (3, 3, 3)
-    fewer = asked(*SERVE, "--gpu", "A10G", "--gpus", "1..2")["answer"]
+    fewer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "1..2")["answer"]
     assert fewer["gpus"] <= 2
     assert answer["tpot"]["value"] < fewer["tpot"]["value"]  # each of three has less to do
 
 
-def test_what_servers_bear_is_no_less_than_is_asked_and_holds_when_asked_for() -> None:
-    one = asked(*SERVE, "--gpu", "L40S", "--gpus", "1")["answer"]
-    most = one["capacity"]["value"]
-    assert most > 5.5
+def test_capacity_covers_the_requested_rate_and_holds_in_the_simulation() -> None:
+    one = recommend_json(*SERVE, "--gpu", "L40S", "--gpus", "1")["answer"]
+    capacity = one["capacity"]["value"]
+    assert capacity > 5.5
     words = ("recommend", "serve", "llama-3.1-8b", "--in", "500", "--out", "200", "--gpu", "L40S", "--gpus", "1", *DAY)
-    assert call(*words, "--rate", f"{0.97 * most:.3f}/s").code == 0
-    assert call(*words, "--rate", f"{1.3 * most:.3f}/s").code == 1
+    assert call(*words, "--rate", f"{0.97 * capacity:.3f}/s").code == 0
+    assert call(*words, "--rate", f"{1.3 * capacity:.3f}/s").code == 1
 
 
-def test_a_tensor_degree_is_kept_to() -> None:
-    answer = asked(*SERVE, "--tp", "2")
+def test_requested_tensor_parallel_degree_is_used() -> None:
+    answer = recommend_json(*SERVE, "--tp", "2")
     assert {one["parallel"]["tp"] for one in answer["candidates"]} == {2}
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "hint"),
+    ("words", "message", "hint"),
     [
         (("serve", "llama-3.1-8b", "--deadline", "3h"), "a service has no end", "--ttft"),
         (("serve", "llama-3.1-8b", "--pp", "2"), "--pp", "--tp"),
@@ -77,15 +77,15 @@ def test_a_tensor_degree_is_kept_to() -> None:
         (("serve", "resnet50", "--tp", "2"), "--tp", "--gpus"),
     ],
 )
-def test_what_has_no_meaning_for_the_task_is_refused(words: tuple[str, ...], said: str, hint: str) -> None:
+def test_inapplicable_fields_of_a_task_are_refused(words: tuple[str, ...], message: str, hint: str) -> None:
     reply = call("recommend", *words)
     assert_refused(reply, 2)
-    assert said in reply.err.splitlines()[0]
+    assert message in reply.err.splitlines()[0]
     assert hint in reply.err.splitlines()[1]
 
 
 def test_answers_of_one_token_have_no_time_between_tokens() -> None:
-    answer = asked("recommend", "serve", "llama-3.1-8b", "--in", "100", "--out", "1", "--gpu", "L40S", *DAY)
+    answer = recommend_json("recommend", "serve", "llama-3.1-8b", "--in", "100", "--out", "1", "--gpu", "L40S", *DAY)
     assert answer["answer"]["tpot"] is None
     assert "a token" not in answer["sentence"]
     reply = call("estimate", "serve", "llama-3.1-8b", "--gpu", "L40S", "--in", "100", "--out", "1", "--rate", "2/s")
@@ -93,7 +93,7 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
     assert not [line for line in reply.out.splitlines() if "between tokens" in line or "\t0 s\t" in line]
 
 
-def test_a_refusal_names_the_objective_nobody_gave() -> None:
+def test_refusal_names_the_default_objective_unless_one_is_set() -> None:
     words = ("recommend", "serve", "llama-3.1-70b", "--gpu", "L4", "--gpus", "8", *DAY)
     assert "at most 100 ms between tokens" in call(*words).err.splitlines()[0]
     assert "the default objective" not in call(*words, "--tpot", "90ms").err
@@ -115,13 +115,13 @@ def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str)
     assert call(*words).code == 0
 
 
-def test_verify_says_where_measure_cannot_run_it() -> None:
-    answer = asked("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
+def test_verify_notes_workloads_measure_cannot_run() -> None:
+    answer = recommend_json("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
     assert "measure runs on one GPU only, not on 4" in answer["verify_note"]
 
 
 def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:
-    """A step has room for many of them: one GPU bears what eight would if each was read alone."""
+    """A step batches many of them: one GPU sustains the rate that would need eight if each were prefilled alone."""
     reply = call(
         "recommend", "serve", "llama-3.1-8b", "--rate", "300/s", "--in", "10", "--out", "2", "--gpu", "H100 SXM", "--json"
     )
@@ -129,7 +129,7 @@ def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:
     assert reply.json()["answer"]["copies"] == 1
 
 
-def test_between_tokens_nothing_is_told_quicker_than_weights_can_be_read() -> None:
+def test_tpot_is_never_below_the_time_to_read_the_weights() -> None:
     reply = call(
         "recommend", "serve", "llama-3.1-8b", "--rate", "0.001/s", "--in", "1000", "--out", "300", "--gpu", "L4", "--json"
     )

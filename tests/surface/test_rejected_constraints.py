@@ -17,7 +17,7 @@ H100 = ("--gpu", "H100 SXM")
 
 
 @pytest.mark.parametrize(
-    ("argv", "kind", "named"),
+    ("argv", "kind", "words"),
     [
         (("estimate", "serve", "llama-3.1-8b", *H100, "--batch", "4", "--rate", "2/s"), "contradiction", "--rate alone"),
         (("recommend", "serve", "llama-3.1-8b", "--batch", "4", "--rate", "2/s"), "contradiction", "--batch alone"),
@@ -47,41 +47,41 @@ H100 = ("--gpu", "H100 SXM")
         (("buy", "RTX 4090", "--use", "nan"), "bad-field", "above 0, up to 1"),
     ],
 )  # fmt: skip
-def test_refused_with_what_would_work(argv: tuple[str, ...], kind: str, named: str) -> None:
+def test_refused_with_a_hint(argv: tuple[str, ...], kind: str, words: str) -> None:
     reply = call(*argv, "--json")
     assert reply.code == 2, reply.err
     error = reply.json()["error"]
     assert error["kind"] == kind
-    assert named in error["hint"] + str(error["choices"])
+    assert words in error["hint"] + str(error["choices"])
 
 
-def test_a_file_that_is_there_is_not_said_to_be_missing() -> None:
+def test_existing_file_is_not_reported_missing() -> None:
     assert "there is no file" not in call("fit", "/etc/passwd").err
 
 
-def test_what_no_card_is_worth_at_the_end_may_be_said() -> None:
+def test_zero_residual_value_is_accepted() -> None:
     assert call("buy", "RTX 4090", "--residual", "0", "--pue", "1").code == 0
 
 
-def test_steps_beside_the_size_of_the_data_set_tell_an_epochs_cost() -> None:
+def test_steps_with_a_data_set_size_give_the_cost_of_an_epoch() -> None:
     answer = recommend("train", "resnet50", Requirements(gpu="T4"), steps=1000, batch=64, samples=128_000).answer
     assert answer.cost_per_epoch is not None
     assert float(answer.cost_per_epoch.amount) == pytest.approx(2 * float(answer.cost.amount), rel=0.01)
 
 
 def test_an_echo_of_a_rate_can_be_sent_again() -> None:
-    """The reply shows the batch it took, which nobody gave."""
+    """The reply shows the batch it chose, which the request did not set."""
     request = {"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": 1.0}
-    told = estimate(**request).request  # type: ignore[arg-type]
-    assert told["batch"] is not None
-    assert next(iter(estimate_requests([json.dumps(told).encode()]))).error is None
-    named = json.dumps(request | {"batch": 4}).encode()
-    error = next(iter(estimate_requests([named]))).error
+    echo = estimate(**request).request  # type: ignore[arg-type]
+    assert echo["batch"] is not None
+    assert next(iter(estimate_requests([json.dumps(echo).encode()]))).error is None
+    line = json.dumps(request | {"batch": 4}).encode()
+    error = next(iter(estimate_requests([line]))).error
     assert error is not None
     assert error.kind == "contradiction"
 
 
-def test_lists_where_one_value_is_meant_are_a_bad_line() -> None:
+def test_list_for_a_single_value_is_an_invalid_line() -> None:
     lines = [{"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "batch": one} for one in ([1], {"a": 1}, "1", True, 1)]
     replies = list(estimate_requests(json.dumps(line).encode() for line in lines))
     assert [reply.error.kind if reply.error else "" for reply in replies] == ["bad-field"] * 4 + [""]
@@ -96,26 +96,26 @@ def test_a_percentile_beyond_the_requests_simulated() -> None:
     assert any("--ttft or --tpot" in one for one in alone.json()["warnings"])
 
 
-def test_a_percentile_few_requests_lie_beyond_is_remarked_on() -> None:
+def test_percentile_with_few_requests_beyond_it_gives_a_warning() -> None:
     argv = ("recommend", "serve", "llama-3.1-8b", "--rate", "1/s", *H100, "--as-of", "2026-10-01")
     assert "p99 is determined by only" in call(*argv, "--percentile", "99").err
     assert "rests on" not in call(*argv).err
 
 
-def test_history_ends_on_the_day_asked_for() -> None:
-    asked = ("catalog", "history", "--gpu", "H100 SXM", "--as-of")
-    rows = call(*asked, "2024-01-05", "--json").json()["history"]
+def test_history_ends_on_the_requested_day() -> None:
+    argv = ("catalog", "history", "--gpu", "H100 SXM", "--as-of")
+    rows = call(*argv, "2024-01-05", "--json").json()["history"]
     assert rows
     assert all(row["observed"] <= row["last_observed"] <= "2024-01-05" for row in rows)
-    later = call(*asked, "2025-01-05", "--json").json()["history"]
+    later = call(*argv, "2025-01-05", "--json").json()["history"]
     assert len(later) > len(rows)
     assert any(row["last_observed"] > "2024-01-05" for row in later)
-    none = call(*asked, "2020-01-01", "--json")
+    none = call(*argv, "2020-01-01", "--json")
     assert (none.code, none.json()["error"]["kind"]) == (1, "no-history")
     assert "--as-of" in none.json()["error"]["hint"]
 
 
-def test_a_plot_is_written_where_a_link_points(tmp_path: Path) -> None:
+def test_plot_is_written_through_a_symlink(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     (tmp_path / "there").mkdir()
     link, real = tmp_path / "link.svg", tmp_path / "there" / "real.svg"
@@ -131,12 +131,12 @@ def test_a_plot_is_written_where_a_link_points(tmp_path: Path) -> None:
     assert "is not a regular file" in refused.err
 
 
-def test_owning_is_held_against_a_rent_of_late() -> None:
+def test_owning_is_compared_with_a_recent_rent() -> None:
     """Prices of marketplaces older than a year say nothing, unless there are no others."""
     row = call("buy", "RTX 4090", "--as-of", "2026-11-15", "--json").json()["rows"][0]
     assert row["rent"]["age_days"] <= 365
-    named = call("buy", "RTX 4090", "--provider", "vast", "--as-of", "2026-11-15", "--json").json()["rows"][0]
-    assert named["rent"]["provider"] == "vast"
+    bought = call("buy", "RTX 4090", "--provider", "vast", "--as-of", "2026-11-15", "--json").json()["rows"][0]
+    assert bought["rent"]["provider"] == "vast"
 
 
 def test_a_number_of_gpus_that_no_machine_has_is_answered_with_the_nearest() -> None:
@@ -147,12 +147,12 @@ def test_a_number_of_gpus_that_no_machine_has_is_answered_with_the_nearest() -> 
     assert "--gpus 4" in hint
 
 
-def test_what_is_assumed_of_billing_and_checkpoints_is_said() -> None:
+def test_assumptions_about_billing_and_checkpoints_are_listed() -> None:
     argv = ("recommend", "train", "resnet50", "--gpu", "H100", "--term", "on-demand", "--as-of", "2026-10-01", "--provider")
     unread, read = call(*argv, "cudo").err, call(*argv, "lambda").err
     assert "no billing rules of cudo could be read" in unread
     assert "billing rules" not in read
-    assert all("a checkpoint every 1,800 s, which takes 60 s" in said for said in (unread, read))
+    assert all("a checkpoint every 1,800 s, which takes 60 s" in answer for answer in (unread, read))
 
 
 def test_the_same_card_costs_the_same_in_any_currency() -> None:
@@ -183,7 +183,7 @@ def test_a_run_over_eight_gpus_is_priced_in_machines_of_eight() -> None:
     assert (one["instance"], one["price"]) == (two["instance"], two["price"])
 
 
-def test_a_limit_within_the_range_of_the_answer_is_remarked_on() -> None:
+def test_limit_within_the_90_percent_range_gives_a_warning() -> None:
     argv = ("recommend", "train", "resnet50", "--epochs", "1", "--gpu", "T4", "--gpus", "1", "--as-of", "2026-10-01")
     run = call(*argv, "--json").json()["answer"]
     hours, cost = (run["run_time"][name] / 3600 for name in ("value", "high")), run["cost"]

@@ -23,10 +23,10 @@ def document(*argv: str) -> Any:
 
 
 def test_every_gpu_has_every_index_against_a_v100() -> None:
-    told = document("gpus", "--relative-to", "V100 SXM 16GB")["relative"]
-    assert told["against"] == "v100-sxm-16gb"
-    assert {item["index"] for item in told["mix"]} == set(INDICES)
-    rows = {row["gpu"]: row["relative"] for row in told["rows"]}
+    indices = document("gpus", "--relative-to", "V100 SXM 16GB")["relative"]
+    assert indices["against"] == "v100-sxm-16gb"
+    assert {item["index"] for item in indices["mix"]} == set(INDICES)
+    rows = {row["gpu"]: row["relative"] for row in indices["rows"]}
     assert len(rows) == len(Catalog().gpus)
     rated = [gpu.id for gpu in Catalog().gpus if gpu.peaks]
     assert [id for id in rated if set(rows[id]) != set(INDICES)] == []
@@ -69,7 +69,7 @@ def test_tables_show_an_index_a_column_and_sort_by_it() -> None:
     assert "memory_bytes" in header
 
 
-def test_one_gpu_is_meant_and_must_be_named() -> None:
+def test_reference_must_be_exactly_one_gpu() -> None:
     assert_refused(call("gpus", "T4", "--relative-to", "V100"), 2)
     assert "V100 SXM 16GB" in assert_refused_json(call("gpus", "--relative-to", "V100", "--json"), 2)["choices"]
     assert_refused(call("gpus", "T4", "--relative-to", "V100 SXM 16GB", "--sort", "relative.nonsense"), 2)
@@ -81,7 +81,7 @@ def test_each_gpu_runs_in_the_best_precision_it_has() -> None:
     assert {id: precision_for(gpus[id], training) for id in best} == best
 
 
-def test_compare_tells_speed_with_a_task_and_a_model() -> None:
+def test_compare_shows_speed_with_a_task_and_a_model() -> None:
     table = call("compare", *FOUR, *DECODE).tsv()
     rows = {row[0]: row[1:] for row in table}
     assert table[0][1:] == FOUR
@@ -90,11 +90,11 @@ def test_compare_tells_speed_with_a_task_and_a_model() -> None:
     assert rows["relative to the first"][0] == "1x"
     numbers = [float(cell.rstrip("x")) for cell in rows["relative to the first"]]
     assert numbers == sorted(numbers)
-    told = document("compare", *FOUR, *DECODE)
-    assert [column["name"] for column in told["speed"]] == FOUR
-    assert told["speed"][0]["estimate"]["time"]["unit"] == "s"
-    assert told["speed"][1]["relative"] == pytest.approx(
-        told["speed"][0]["estimate"]["time"]["value"] / told["speed"][1]["estimate"]["time"]["value"]
+    comparison = document("compare", *FOUR, *DECODE)
+    assert [column["name"] for column in comparison["speed"]] == FOUR
+    assert comparison["speed"][0]["estimate"]["time"]["unit"] == "s"
+    assert comparison["speed"][1]["relative"] == pytest.approx(
+        comparison["speed"][0]["estimate"]["time"]["value"] / comparison["speed"][1]["estimate"]["time"]["value"]
     )
 
 
@@ -102,10 +102,10 @@ def test_one_that_cannot_does_not_cost_the_others_but_all_failing_is_an_error() 
     reply = call("compare", "H100 SXM", "MI300X", *DECODE, "--engine", "tensorrt-llm")
     assert reply.code == 0
     assert "MI300X: TensorRT-LLM does not run on MI300X" in reply.err
-    told = document("compare", "H100 SXM", "MI300X", *DECODE, "--engine", "tensorrt-llm")["speed"]
-    assert told[0]["estimate"]
-    assert told[1]["estimate"] is None
-    assert told[1]["problem"]
+    comparison = document("compare", "H100 SXM", "MI300X", *DECODE, "--engine", "tensorrt-llm")["speed"]
+    assert comparison[0]["estimate"]
+    assert comparison[1]["estimate"] is None
+    assert comparison[1]["problem"]
     assert_refused(call("compare", "MI300X", "MI250X", *DECODE, "--engine", "tensorrt-llm"), 2)
 
 
@@ -128,10 +128,10 @@ def test_machines_are_compared_by_their_gpu() -> None:
 
 
 def test_a_comparison_of_speed_states_the_batch_it_assumed() -> None:
-    said = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50").err
-    assert "Batch 32. Assumptions: " in said
-    assert "gpu t4" not in said
+    message = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50").err
+    assert "Batch 32. Assumptions: " in message
+    assert "gpu t4" not in message
     seven = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50", "--batch", "7").err
     assert "Batch 7." in seven
-    assert "train of resnet50, all with batch 32: T4 1x, A10 " in said.splitlines()[0]
+    assert "train of resnet50, all with batch 32: T4 1x, A10 " in message.splitlines()[0]
     assert "all with batch 7: T4 1x" in seven.splitlines()[0]

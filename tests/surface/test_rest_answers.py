@@ -1,4 +1,4 @@
-"""REST says what the command line says: the same fields, the same errors, for every endpoint."""
+"""REST replies equal the command line's: the same fields, the same errors, for every endpoint."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def test_every_endpoint_answers_its_example_as_the_command_does(server: Server, 
     values = {name: value for name, value in endpoint.example.items() if name not in ("limit", "offset")}
     reply = call(*argv(endpoint, values))
     assert reply.code == 0, reply
-    asked = server.get(f"/api/v1/{endpoint.path}?{urlencode(values, doseq=True)}")
-    assert asked.status == 200, asked.text
-    assert asked.headers["content-type"] == "application/json"
-    found, expected = asked.json(), reply.json()
+    response = server.get(f"/api/v1/{endpoint.path}?{urlencode(values, doseq=True)}")
+    assert response.status == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    document, expected = response.json(), reply.json()
     if endpoint.path == "catalog/status":  # the user's own store lies in another folder
-        found["live"], expected["live"] = None, None
+        document["live"], expected["live"] = None, None
     if endpoint.page is not None:  # what a page adds
-        assert found.pop("total") == len(expected[endpoint.rows or ""])
-        assert [found.pop(name) for name in ("limit", "offset", "next")] == [endpoint.page, 0, None]
+        assert document.pop("total") == len(expected[endpoint.rows or ""])
+        assert [document.pop(name) for name in ("limit", "offset", "next")] == [endpoint.page, 0, None]
     if endpoint.path == "plan":  # how long it took
-        assert found.pop("seconds") > 0
+        assert document.pop("seconds") > 0
         assert expected.pop("seconds") > 0
-    assert found == expected
+    assert document == expected
     posted = server.post(f"/api/v1/{endpoint.path}", values)
     assert posted.status == 200, posted.text
     if endpoint.path == "plan":
-        assert {**posted.json(), "seconds": 0} == {**found, "seconds": 0}
+        assert {**posted.json(), "seconds": 0} == {**document, "seconds": 0}
         return
-    assert posted.body == asked.body
+    assert posted.body == response.body
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_errors_are_those_of_the_command_line(server: Server, path: str, words: 
     assert reply.json() == json.loads(typed)
 
 
-def test_what_does_not_fit_is_told_with_its_rows(server: Server) -> None:
+def test_no_fit_reply_includes_its_rows(server: Server) -> None:
     reply = server.get("/api/v1/fit?model=llama-3.1-405b&gpu=T4")
     assert reply.status == 422
     assert reply.json()["error"]["kind"] == "nothing-fits"
     assert reply.json()["gpus"][0]["fits"] == "no"
 
 
-def test_parameters_nobody_knows_and_values_given_twice_are_refused(server: Server) -> None:
+def test_unknown_parameters_and_duplicate_values_are_refused(server: Server) -> None:
     unknown = server.get("/api/v1/recommend?task=serve&modle=llama-3.1-8b")
     assert (unknown.status, unknown.error["kind"]) == (400, "unknown-field")
     assert "model" in unknown.error["choices"]
@@ -97,14 +97,14 @@ def test_parameters_nobody_knows_and_values_given_twice_are_refused(server: Serv
     assert [row["gpu_name"] for row in listed["gpus"]] == ["T4", "L4"]
 
 
-def test_switches_can_be_turned_on_and_off(server: Server) -> None:
+def test_boolean_parameters_can_be_true_or_false(server: Server) -> None:
     base = "/api/v1/estimate?task=train&model=resnet50&gpu=T4&batch=8"
     on, off = (server.get(f"{base}&optimizer_fused={word}").json()["request"]["optimizer_fused"] for word in ("true", "no"))
     assert (on, off) == (True, False)
     assert server.get(f"{base}&optimizer_fused=perhaps").error["kind"] == "bad-field"
 
 
-def test_words_that_look_like_flags_are_only_values(server: Server) -> None:
+def test_flag_like_values_are_values(server: Server) -> None:
     for query in ("name=--json", "name=--config%3D/etc/passwd", "name=--help", "sort=--csv", "name=--"):
         reply = server.get(f"/api/v1/gpus?{query}")
         assert reply.status == 400, query
@@ -124,14 +124,14 @@ def test_a_model_may_be_the_content_of_its_config(server: Server) -> None:
 
 def test_a_plan_may_be_of_configs(server: Server) -> None:
     rest = {"rate": "5/s", "seq_in": 500, "seq_out": 100, "gpu": "L40S", "simulate": False, "curve": False}
-    named = {**LLAMA, "_name_or_path": "me/mine"}
-    reply = server.post("/api/v1/plan", {"what": [named, "llama-3.1-8b"], **rest})
+    config = {**LLAMA, "_name_or_path": "me/mine"}
+    reply = server.post("/api/v1/plan", {"what": [config, "llama-3.1-8b"], **rest})
     assert reply.status == 200, reply.text
     answer = reply.json()
     assert {row["model"] for row in answer["groups"]} == {"me/mine", "llama-3.1-8b"}
-    assert answer["request"]["model"][0]["model"] == named
-    by_query = server.get(f"/api/v1/plan?{urlencode({'what': json.dumps(named), **rest})}").json()
-    alone = server.post("/api/v1/plan", {"what": named, **rest}).json()
+    assert answer["request"]["model"][0]["model"] == config
+    by_query = server.get(f"/api/v1/plan?{urlencode({'what': json.dumps(config), **rest})}").json()
+    alone = server.post("/api/v1/plan", {"what": config, **rest}).json()
     assert {**by_query, "seconds": 0} == {**alone, "seconds": 0}
     assert alone["hints"][0]["model"] == "me/mine"
 
@@ -152,7 +152,7 @@ def test_a_plan_may_be_of_configs(server: Server) -> None:
         ("fit", {"model": "llama-3.1-8b", "gpu": {"name": "L4"}}),
     ],
 )
-def test_a_list_where_one_value_is_meant_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
+def test_list_for_a_single_value_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
     reply = server.post(f"/api/v1/{path}", body)
     assert (reply.status, reply.error["kind"]) == (400, "bad-field"), reply.text
     assert set(reply.error) == {"kind", "message", "hint", "choices"}
@@ -180,7 +180,7 @@ def test_values_are_spelled_as_in_python(server: Server) -> None:
      "~/gpt2", "/gpt2", "gpt2/", "gpt2\\", "openai-community/gpt2"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["fit", "estimate", "recommend", "compare"])
-def test_no_file_is_opened_no_code_run_and_nothing_fetched(server: Server, name: str, path: str) -> None:
+def test_requests_open_no_file_run_no_code_and_fetch_no_url(server: Server, name: str, path: str) -> None:
     more = (
         {"task": "decode" if path == "estimate" else "serve", "gpu": "T4"}
         if path != "compare"
@@ -204,17 +204,17 @@ def test_flags_that_name_files_are_no_parameters(server: Server) -> None:
 
 def test_pages_of_rows_follow_each_other(server: Server) -> None:
     whole = [row["id"] for row in server.get("/api/v1/gpus").json()["gpus"]]
-    seen, path, pages = [], "/api/v1/gpus?limit=50&vendor=nvidia", 0
+    rows, path, pages = [], "/api/v1/gpus?limit=50&vendor=nvidia", 0
     while path:
         reply = server.get(path)
         page = reply.json()
-        seen += [row["id"] for row in page["gpus"]]
+        rows += [row["id"] for row in page["gpus"]]
         assert len(page["gpus"]) <= 50
         assert ("next" in reply.headers.get("link", "")) == (page["next"] is not None)
         path, pages = page["next"], pages + 1
-    assert len(seen) == len(set(seen)) == page["total"]
+    assert len(rows) == len(set(rows)) == page["total"]
     assert pages > 2
-    assert set(seen) < set(whole)
+    assert set(rows) < set(whole)
     first = server.get("/api/v1/offers?gpu=H100&limit=3").json()
     second = server.get(first["next"]).json()
     both = server.get("/api/v1/offers?gpu=H100&limit=6").json()["offers"]
@@ -233,7 +233,7 @@ def test_bodies_that_are_no_json_objects_are_refused(server: Server) -> None:
     assert server.get("/api/v1/fit", "POST", b"model=bert-large", content_type="application/x-www-form-urlencoded").status == 415
 
 
-def test_lists_of_nothing_and_of_nulls_are_told_apart_from_values(server: Server) -> None:
+def test_empty_lists_and_nulls_are_distinguished_from_values(server: Server) -> None:
     nothing = {"name": ["T4"], "supports": [], "sort": None}
     assert server.post("/api/v1/gpus", nothing).json() == server.get("/api/v1/gpus?name=T4").json()
     odds: list[dict[str, Any]] = [
@@ -258,7 +258,7 @@ def test_the_schema_names_every_flag_of_every_command(server: Server) -> None:
         assert {one["name"] for one in path["get"]["parameters"]} == set(fields(endpoint))
         assert all(one["description"] for one in path["get"]["parameters"])
         assert path["post"]["requestBody"]["content"]["application/json"]["example"] == endpoint.example
-    ids = [told["operationId"] for path in schema["paths"].values() for told in path.values()]
+    ids = [operation["operationId"] for path in schema["paths"].values() for operation in path.values()]
     assert len(ids) == len(set(ids))
 
 
@@ -278,13 +278,13 @@ def test_a_plan_takes_neither_files_nor_clusters(server: Server, field: str) -> 
     assert reply.error["kind"] == "unknown-field"
 
 
-def test_the_schema_says_what_a_body_may_hold(server: Server) -> None:
+def test_schema_describes_every_body_field(server: Server) -> None:
     paths = server.get("/api/v1/openapi.json").json()["paths"]
 
     def kinds(path: str, name: str) -> set[str]:
         body = paths[f"/api/v1/{path}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        told = body["properties"][name]
-        return {one.get("type", "any of") for one in told.get("anyOf", [told])}
+        schema = body["properties"][name]
+        return {one.get("type", "any of") for one in schema.get("anyOf", [schema])}
 
     assert "object" in kinds("estimate", "model")
     assert kinds("estimate", "batch") == {"integer"}

@@ -23,14 +23,14 @@ def described() -> dict[str, Any]:
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 def test_the_reply_to_an_example_has_the_schema_of_its_endpoint(endpoint: Endpoint) -> None:
     reply = ANSWERS["rest"]({"endpoint": endpoint.path, "body": json.dumps(endpoint.example).encode()}, english(), None)
-    found = described()["paths"][f"{PREFIX}/{endpoint.path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-    assert found != {"$ref": "#/components/schemas/Answer"}
-    schema = Draft202012Validator({**found, "components": described()["components"]})
-    assert [problem.message[:200] for problem in schema.iter_errors(json.loads(reply.body))] == []
+    schema = described()["paths"][f"{PREFIX}/{endpoint.path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert schema != {"$ref": "#/components/schemas/Answer"}
+    validator = Draft202012Validator({**schema, "components": described()["components"]})
+    assert [problem.message[:200] for problem in validator.iter_errors(json.loads(reply.body))] == []
 
 
 def test_a_field_of_another_type_is_noticed() -> None:
     """The schemas say something: a wrong reply does not pass."""
-    found = described()["components"]["schemas"]["Gpu"]
-    schema = Draft202012Validator({**found, "components": described()["components"]})
-    assert list(schema.iter_errors({"id": 5, "memory_bytes": "80 GB"}))
+    schema = described()["components"]["schemas"]["Gpu"]
+    validator = Draft202012Validator({**schema, "components": described()["components"]})
+    assert list(validator.iter_errors({"id": 5, "memory_bytes": "80 GB"}))

@@ -24,7 +24,7 @@ def document(*argv: str) -> Any:
     return done.json()
 
 
-def test_a_rate_gives_latencies_with_ranges_and_what_can_be_borne() -> None:
+def test_rate_gives_latencies_with_ranges_and_the_capacity() -> None:
     answer = document(*WORDS, "--rate", "5/s")
     serving = answer["serving"]
     for name in ("ttft", "tpot", "latency"):
@@ -51,7 +51,7 @@ def test_the_same_seed_says_the_same() -> None:
     assert one["ttft"] != other["ttft"]
 
 
-def test_too_much_is_flagged_with_what_can_be_borne() -> None:
+def test_overload_is_flagged_with_the_capacity() -> None:
     answer = document(*WORDS, "--rate", "500/s")
     assert answer["serving"]["saturated"] is True
     assert any("saturated" in warning for warning in answer["warnings"])
@@ -91,7 +91,7 @@ def test_few_requests_are_warned_of() -> None:
     assert answer["serving"]["load"]["requests"] == 200
 
 
-def test_copies_bear_more() -> None:
+def test_replicas_raise_the_capacity() -> None:
     one = document(*WORDS, "--rate", "5/s")["serving"]["sustainable_rate"]["value"]
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "4xh100-sxm", "--dp", "4", "--in", "500", "--out", "100")
     four = document(*words, "--rate", "5/s")["serving"]
@@ -145,7 +145,7 @@ def test_bad_traces_are_errors_that_name_the_line(tmp_path: Path, text: str, lin
         ("estimate", "--requests", "-", "--seed", "3"),
     ],
 )
-def test_what_cannot_be_is_refused(words: tuple[str, ...]) -> None:
+def test_invalid_requests_are_refused(words: tuple[str, ...]) -> None:
     assert_refused(call(*words), 2)
 
 
@@ -164,18 +164,18 @@ def test_a_model_that_leaves_no_room_still_has_an_answer() -> None:
     assert any("no memory left" in warning for warning in answer["warnings"])
 
 
-def test_the_best_layout_under_a_load_bears_it() -> None:
+def test_best_layout_under_a_load_sustains_it() -> None:
     """Alone a request is fastest over all GPUs; many are served by replicas, which a single step does not show.
 
     All-reduces over PCIe were estimated too slow before they were fitted on measured ones: pairs of GPUs have the shorter time
     between tokens up to 20 requests/s, and sustain 42 at most.
     """
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--gpus", "4", "--in", "500", "--out", "100", "--best-layout")
-    alone, loaded, most = (
+    alone, loaded, saturated = (
         document(*words, *more)["request"]["parallel"] for more in ((), ("--rate", "40/s"), ("--rate", "999/s"))
     )
     assert (alone["tp"], alone["dp"]) == (4, 1)
-    assert (loaded["dp"], most["dp"]) == (4, 4)
+    assert (loaded["dp"], saturated["dp"]) == (4, 4)
     answer = document(*words, "--rate", "40/s")
     assert answer["serving"]["copies"] == 4
     assert answer["serving"]["saturated"] is False
@@ -186,7 +186,7 @@ def test_histograms_bring_their_means() -> None:
     assert (answer["request"]["seq_in"], answer["request"]["seq_out"]) == (200, 88)
 
 
-def test_a_trace_whose_prompts_begin_alike_says_how_much_was_found(tmp_path: Path) -> None:
+def test_trace_with_shared_prefixes_reports_the_hit_rate(tmp_path: Path) -> None:
     lines = [
         json.dumps({"timestamp": 500 * turn, "input_length": 2048, "output_length": 20, "hash_ids": [0, 1, 2, 1000 + turn]})
         for turn in range(200)
@@ -212,7 +212,7 @@ def test_requests_with_a_rate_are_served_line_by_line(tmp_path: Path) -> None:
     assert slow["throughput"]["value"] == pytest.approx(50, rel=0.1)
 
 
-def test_words_and_table_where_people_read() -> None:
+def test_text_output_has_sentences_and_a_table() -> None:
     done = call(*WORDS, "--rate", "5/s")
     assert done.code == 0
     assert "At 5 requests/s" in done.err
@@ -244,7 +244,7 @@ def test_the_curve_is_written_as_a_picture(tmp_path: Path) -> None:
     assert picture.read_text().startswith("<svg")
 
 
-def test_a_picture_of_no_known_kind_is_refused() -> None:
+def test_unknown_plot_format_is_refused() -> None:
     assert_refused(call(*WORDS, "--rate", "5/s", "--plot", "curve.txt"), 2)
 
 

@@ -109,7 +109,7 @@ def test_a_record_names_built_in_models_only(model: str, folder: Path, mark: Pat
 
 
 @pytest.mark.parametrize("shard", ["../out.safetensors", "/etc/out.safetensors", "sub/out.safetensors", "..", ".", "", "out.bin"])
-def test_an_index_names_files_beside_it_only(shard: str, tmp_path: Path) -> None:
+def test_index_may_name_only_files_in_its_own_folder(shard: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out.safetensors").write_bytes(safetensors_bytes())
     index = tmp_path / "in" / "model.safetensors.index.json"
@@ -119,7 +119,7 @@ def test_an_index_names_files_beside_it_only(shard: str, tmp_path: Path) -> None
     assert refused.value.kind == "bad-safetensors"
 
 
-def test_parts_of_a_gguf_are_looked_for_beside_it_only(tmp_path: Path) -> None:
+def test_parts_of_a_gguf_are_read_only_from_its_own_folder(tmp_path: Path) -> None:
     part = tmp_path / "m-00001-of-00002.gguf"
     part.write_bytes(gguf_bytes({**LLAMA, "split.count": 2, "split.no": 0, "general.name": "../../etc/passwd"}))
     with pytest.raises(UsageError) as refused:
@@ -157,12 +157,12 @@ def test_links_and_paths_out_of_an_archive_are_refused(name: str, mode: int, tmp
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix) == ["catalog.zip"]
 
 
-def test_an_honest_archive_is_taken(tmp_path: Path) -> None:
+def test_valid_archive_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "catalog.zip").write_bytes(archive("v2/aws.csv"))
     assert call("catalog", "import", str(tmp_path / "catalog.zip")).code == 0
 
 
-def test_a_line_without_end_is_given_up_before_it_fills_the_memory(tmp_path: Path) -> None:
+def test_endless_line_is_refused_before_memory_fills(tmp_path: Path) -> None:
     import gzip
     import tracemalloc
     from datetime import date

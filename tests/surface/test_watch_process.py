@@ -1,4 +1,4 @@
-"""`watch` as a process and on a terminal: ended by signals, left by its reader, drawn over, typed at."""
+"""`watch` as a process and on a terminal: ended by signals, with a closed pipe, redrawn, with keyboard input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_ending_it_gives_a_summary(sent: signal.Signals) -> None:
     assert "Traceback" not in err
 
 
-def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
+def test_interrupt_during_a_countdown_runs_no_command(tmp_path: Path) -> None:
     path = tmp_path / "ran"
     with started("--every", "0.2s", "--idle", "1s", "--countdown", "60s", "--then", f"touch '{path}'", "--json") as child:
         assert child.stdout is not None
@@ -49,7 +49,7 @@ def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_closed_pipe_ends_watch_quietly() -> None:
     line = f"'{sys.executable}' -m tests.fake_gpus H200 watch --every 0.2s | head -2"
     done = subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, env=variables(), cwd=ROOT, timeout=60, check=False
@@ -72,18 +72,18 @@ def on_terminal(*argv: str, typed: bytes = b"", until: str = "", names: str = "H
         preexec_fn=lambda: _own_terminal(follower),
     ) as child:
         os.close(follower)
-        shown = b""
+        screen = b""
         while True:
             try:
-                shown += os.read(leader, 65536)
+                screen += os.read(leader, 65536)
             except OSError:
                 break
-            if typed and until.encode() in shown:
+            if typed and until.encode() in screen:
                 os.write(leader, typed)
                 typed = b""
         child.wait(timeout=30)
     os.close(leader)
-    return shown.decode()
+    return screen.decode()
 
 
 def _own_terminal(descriptor: int) -> None:
@@ -94,37 +94,37 @@ def _own_terminal(descriptor: int) -> None:
 
 
 def test_on_a_terminal_a_block_is_drawn_over() -> None:
-    shown = on_terminal("--every", "0.3s", "--for", "1s", "--price", "2usd/h")
-    assert "H200 SXM" in shown
-    assert "\x1b[4F\x1b[J" in shown
-    assert "idle" in shown
-    assert "Traceback" not in shown
-    assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", shown).splitlines()) <= 110
+    screen = on_terminal("--every", "0.3s", "--for", "1s", "--price", "2usd/h")
+    assert "H200 SXM" in screen
+    assert "\x1b[4F\x1b[J" in screen
+    assert "idle" in screen
+    assert "Traceback" not in screen
+    assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", screen).splitlines()) <= 110
 
 
 @pytest.mark.long
 def test_on_a_terminal_a_verdict_is_wrapped_not_cut_and_the_block_never_taller_than_the_screen() -> None:
-    shown = on_terminal("--every", "0.2s", "--for", "1.2s", "--explain", names="RTX_3060_X4", COLUMNS="60", LINES="24")
-    last = re.sub(r"\s+", " ", shown.rpartition("\x1b[J")[2])
+    screen = on_terminal("--every", "0.2s", "--for", "1.2s", "--explain", names="RTX_3060_X4", COLUMNS="60", LINES="24")
+    last = re.sub(r"\s+", " ", screen.rpartition("\x1b[J")[2])
     assert "look at doctor for a link narrower than it could be." in last
     small = on_terminal("--every", "0.2s", "--for", "1.2s", "--explain", names="RTX_3060_X4", COLUMNS="40", LINES="6")
     assert set(re.findall(r"\x1b\[(\d+)F", small)) <= {"1", "2", "3", "4", "5"}
 
 
 def test_on_a_terminal_the_line_is_drawn_over() -> None:
-    shown = on_terminal("--every", "0.3s", "--for", "1s", "--line")
-    assert shown.count("\r2 GPUs") >= 3
+    screen = on_terminal("--every", "0.3s", "--for", "1s", "--line")
+    assert screen.count("\r2 GPUs") >= 3
 
 
 @pytest.mark.long
-def test_enter_is_heard_on_a_real_terminal(tmp_path: Path) -> None:
+def test_enter_key_is_read_on_a_real_terminal(tmp_path: Path) -> None:
     path = tmp_path / "ran"
     argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{path}'", "--for", "4s"]
-    shown = on_terminal(*argv, typed=b"\n", until="the command runs in", names="H200")
-    assert "Stopped: the command is not run" in shown
+    screen = on_terminal(*argv, typed=b"\n", until="the command runs in", names="H200")
+    assert "Stopped: the command is not run" in screen
     assert not path.exists()
 
 
 def test_a_dumb_terminal_gets_rows() -> None:
-    shown = on_terminal("--every", "0.3s", "--for", "1s", TERM="dumb")
-    assert "\x1b" not in shown
+    screen = on_terminal("--every", "0.3s", "--for", "1s", TERM="dumb")
+    assert "\x1b" not in screen

@@ -16,7 +16,7 @@ import pytest
 
 from tests.surface.web import SMALL, Server, serving
 
-MANY = 2000
+REQUESTS = 2000
 MILLION = 1_000_000
 POST = b"POST /api/v1/fit HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -119,7 +119,7 @@ def test_a_slow_reader_is_hung_up_on(small: Server) -> None:
                     got += len(part)
             except OSError:
                 pass
-            assert got < 3_000_000  # 20 answers of 800 kB were asked for
+            assert got < 3_000_000  # 20 answers of 800 kB were requested
 
 
 def _hold(server: Server, count: int) -> None:
@@ -138,7 +138,7 @@ def _hold(server: Server, count: int) -> None:
 
 
 def test_thousands_of_open_connections(server: Server) -> None:
-    _hold(server, MANY)
+    _hold(server, REQUESTS)
     server.answers_others()
 
 
@@ -183,7 +183,7 @@ def test_a_question_that_eats_memory_is_stopped(small: Server) -> None:
     small.answers_others()
 
 
-def test_what_a_library_prints_does_not_disturb_the_answers(small: Server) -> None:
+def test_library_output_does_not_corrupt_replies(small: Server) -> None:
     assert small.get("/api/v1/gpus?name=noise").error["kind"] == "unknown-gpu"
     small.answers_others()
 
@@ -202,7 +202,7 @@ def test_all_workers_busy_means_waiting_not_failing(small: Server) -> None:
 
 
 @pytest.mark.long
-def test_one_client_may_wait_for_so_much_and_no_more(small: Server) -> None:
+def test_waiting_requests_per_client_are_limited(small: Server) -> None:
     replies: list[int] = []
     threads = [
         threading.Thread(target=lambda n=n: replies.append(small.get(f"/api/v1/gpus?name=slow-{n}").status)) for n in range(12)
@@ -216,13 +216,13 @@ def test_one_client_may_wait_for_so_much_and_no_more(small: Server) -> None:
     small.answers_others()
 
 
-def test_questions_nobody_waits_for_any_more_leave_the_line(small: Server) -> None:
+def test_abandoned_requests_leave_the_queue(small: Server) -> None:
     for n in range(30):
         with small.connect() as bare:
             bare.sendall(f"GET /api/v1/gpus?name=slow--{n} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             time.sleep(0.01)
     start = time.monotonic()
-    small.answers_others(within=4)  # two may have been begun, the rest are gone
+    small.answers_others(within=4)  # two may have started, the rest were cancelled
     assert time.monotonic() - start < 4
 
 
@@ -241,7 +241,7 @@ def test_no_request_leaves_its_mark_in_memory(small: Server) -> None:
     assert resident() - before < 8 << 20  # the cache of this server is bounded at 1 MiB
 
 
-def test_garbage_instead_of_http_is_told_in_the_one_shape(small: Server) -> None:
+def test_invalid_http_gets_the_standard_error_document(small: Server) -> None:
     for garbage in (
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET\r\n\r\n",

@@ -35,7 +35,7 @@ def test_it_listens_beyond_this_machine_only_with_a_token(host: str) -> None:
     check_binding("::1", None)
 
 
-def test_a_token_worth_nothing_is_refused(tmp_path: Path) -> None:
+def test_weak_token_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("starlette")
     file = tmp_path / "token"
     file.write_text("short\n")
@@ -47,14 +47,14 @@ def test_a_token_worth_nothing_is_refused(tmp_path: Path) -> None:
     assert_refused(call("web", "--port", "99999"), 2)
 
 
-def test_a_port_in_use_is_told(server: Server) -> None:
+def test_port_in_use_is_reported(server: Server) -> None:
     assert_refused(process("web", "--port", str(server.port)), 2)
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "", "127.0.0.2", "[::1"]
 )
-def test_only_names_the_server_goes_by_are_answered(server: Server, host: str) -> None:
+def test_only_configured_host_names_are_answered(server: Server, host: str) -> None:
     reply = server.get("/api/v1/gpus?name=T4", host=host)
     assert (reply.status, reply.error["kind"]) == (421, "host")
 
@@ -70,7 +70,7 @@ def test_a_second_host_header_is_refused(server: Server) -> None:
         assert bare.recv(100).startswith((b"HTTP/1.1 400", b"HTTP/1.1 421"))
 
 
-def test_other_sites_may_link_and_nothing_else(server: Server) -> None:
+def test_cross_site_requests_may_only_follow_links(server: Server) -> None:
     linked = server.get("/gpus?name=T4", sec_fetch_site="cross-site", sec_fetch_mode="navigate")
     assert linked.status == 200
     for site in ("cross-site", "same-site"):
@@ -94,14 +94,14 @@ def test_posts_of_other_sites_are_refused(server: Server) -> None:
     assert server.post("/api/v1/gpus", question, sec_fetch_site="cross-site", sec_fetch_mode="navigate").status == 403
 
 
-def test_what_changes_something_wants_a_header_no_form_can_send(server: Server) -> None:
+def test_modifying_requests_need_a_header_no_form_can_send(server: Server) -> None:
     job = {"command": "estimate", "task": "decode", "model": "bert-large", "gpu": "T4"}
     assert server.post("/api/v1/jobs", job).error["kind"] == "mark"
     assert server.get("/api/v1/jobs/x", "DELETE").error["kind"] == "mark"
     assert server.get("/api/v1/uploads", "POST", b"a,b\n", content_type="text/csv").error["kind"] == "mark"
 
 
-def test_a_server_with_a_token_wants_it(locked: Server) -> None:
+def test_server_with_a_token_requires_it(locked: Server) -> None:
     wrong: tuple[dict[str, Any], ...] = (
         {},
         {"authorization": "Bearer wrong"},
@@ -135,7 +135,7 @@ def test_a_folder_of_other_facts_is_served(tmp_path: Path) -> None:
         assert running.get("/gpus.json?name=gtx-580-1.5gb").json()["gpus"][0]["name"] == "GTX 580 Test"
 
 
-def test_config_and_variables_do_not_change_what_an_address_means(tmp_path: Path) -> None:
+def test_config_and_environment_do_not_change_an_address_s_answer(tmp_path: Path) -> None:
     config = tmp_path / "config" / "whichgpu" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('format = "csv"\n[gpus]\nvendor = "amd"\n')
@@ -143,17 +143,17 @@ def test_config_and_variables_do_not_change_what_an_address_means(tmp_path: Path
         assert [gpu["name"] for gpu in running.get("/api/v1/gpus?name=T4").json()["gpus"]] == ["T4"]
 
 
-def test_new_prices_in_the_users_own_store_are_seen(small: Server, tmp_path: Path) -> None:
-    def offered() -> list[str]:
+def test_new_prices_in_the_user_s_store_are_used(small: Server, tmp_path: Path) -> None:
+    def offer_providers() -> list[str]:
         return [offer["provider"] for offer in small.get("/api/v1/offers?gpu=H100+SXM").json()["offers"]]
 
     prices = tmp_path / "2026-11-14.csv"
     prices.write_text("provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,2.5\n")
-    assert "colo" not in offered()
+    assert "colo" not in offer_providers()
     done = process("catalog", "import", str(prices), XDG_DATA_HOME=str(small.folder / "data"))
     assert done.code == 0, done.err
     for _ in range(30):
-        if "colo" in offered():
+        if "colo" in offer_providers():
             return
         time.sleep(0.1)
     raise AssertionError("the answer of before was kept")

@@ -30,13 +30,13 @@ def test_a_page_is_html_with_a_policy_that_allows_no_inline_script(server: Serve
 
 
 @pytest.mark.parametrize("ending", TWINS)
-def test_the_twins_of_a_page_are_what_the_command_prints(server: Server, ending: str) -> None:
+def test_json_and_csv_of_a_page_equal_the_command_output(server: Server, ending: str) -> None:
     twin = server.get(f"/gpus.{ending}?name=T4")
     assert twin.status == 200
     assert twin.text == call("gpus", "T4", TWINS[ending]).out
 
 
-def test_a_page_can_be_asked_for_the_part_that_changes(server: Server) -> None:
+def test_page_fragment_can_be_requested(server: Server) -> None:
     part = server.get("/gpus.part?name=T4").json()
     assert set(part) == {"html", "charts", "command", "url"}
     assert "T4" in part["html"]
@@ -44,15 +44,15 @@ def test_a_page_can_be_asked_for_the_part_that_changes(server: Server) -> None:
     assert part["command"].startswith("whichgpu gpus")
 
 
-def test_the_first_answer_comes_within_a_second(server: Server) -> None:
+def test_first_answer_takes_less_than_a_second(server: Server) -> None:
     start = time.monotonic()
     assert server.get("/").status == 200
     assert time.monotonic() - start < 1.0
 
 
 def test_unknown_pages_are_404_as_a_page_or_in_the_one_shape(server: Server) -> None:
-    seen = server.get("/nowhere", accept="text/html")
-    assert (seen.status, seen.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    response = server.get("/nowhere", accept="text/html")
+    assert (response.status, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert server.get("/nowhere.json").error["kind"] == "unknown-page"
     for path in ("/a/b/c", "/gpus.exe", "/api/v2/gpus", "/api/v1/", "/api/v1/nothing", "/gpus/", "//gpus"):
         reply = server.get(path)
@@ -75,19 +75,19 @@ def test_static_files_are_only_our_own(server: Server, path: str) -> None:
     assert server.get("/static/page.css").status == 200
 
 
-def test_what_the_reader_has_already_is_not_sent_again(server: Server) -> None:
+def test_unchanged_content_gets_304(server: Server) -> None:
     first = server.get("/api/v1/gpus?name=T4", accept_encoding="gzip")
     tag = first.headers["etag"]
-    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        again = server.get("/api/v1/gpus?name=T4", accept_encoding="gzip", if_none_match=known)
-        assert (again.status, again.body) == (304, b""), known
+    for header in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = server.get("/api/v1/gpus?name=T4", accept_encoding="gzip", if_none_match=header)
+        assert (again.status, again.body) == (304, b""), header
         assert again.headers["etag"] == tag
     assert server.get("/api/v1/gpus?name=T4", if_none_match='"other"').status == 200
     plain = server.get("/api/v1/gpus?name=T4")
     assert plain.headers["etag"] != tag  # other bytes, another tag
 
 
-def test_answers_are_compressed_for_those_who_can_read_it(server: Server) -> None:
+def test_replies_are_compressed_if_accepted(server: Server) -> None:
     packed = server.get("/api/v1/gpus", accept_encoding="br, gzip;q=0.5")
     plain = server.get("/api/v1/gpus")
     assert packed.headers["content-encoding"] == "gzip"
@@ -98,7 +98,7 @@ def test_answers_are_compressed_for_those_who_can_read_it(server: Server) -> Non
     assert "content-encoding" not in server.get("/api/v1/gpus", accept_encoding="gzip;q=0").headers
 
 
-def test_head_tells_without_the_body(server: Server) -> None:
+def test_head_request_has_headers_and_no_body(server: Server) -> None:
     head, whole = server.get("/api/v1/gpus?name=T4", "HEAD"), server.get("/api/v1/gpus?name=T4")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(whole.body))
@@ -112,7 +112,7 @@ def test_other_methods_are_refused(server: Server, method: str) -> None:
     assert server.get("/gpus", "POST", b"{}", content_type="application/json").status == 405
 
 
-def test_the_script_that_draws_charts_is_our_own_and_kept(server: Server) -> None:
+def test_chart_script_is_served_locally_with_cache_headers(server: Server) -> None:
     script = server.get("/assets/vega.js", accept_encoding="gzip")
     assert script.status == 200
     assert script.headers["content-type"].startswith("text/javascript")
@@ -127,7 +127,7 @@ def test_the_list_of_endpoints_needs_no_network(server: Server) -> None:
     assert "<script>" not in page
 
 
-def test_bad_bytes_in_an_address_are_told(server: Server) -> None:
+def test_invalid_bytes_in_an_address_are_reported(server: Server) -> None:
     for query in ("name=%ff%fe", "name=%c3%28", "%ff=1"):
         reply = server.get(f"/api/v1/gpus?{query}")
         assert (reply.status, reply.error["kind"]) == (400, "bad-query"), query

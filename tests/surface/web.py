@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-READY_SECONDS = 180.0  # on a machine that is busy with other things
+READY_SECONDS = 180.0  # on a busy machine
 SMALL = Path(__file__).with_name("web_small.py")
 
 
@@ -82,7 +82,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def answers_others(self, within: float = 5.0) -> None:
-        """Somebody else is answered all the while."""
+        """Another client is answered meanwhile."""
         start = time.monotonic()
         assert self.get("/api/v1/gpus?name=T4", seconds=within).status == 200
         assert time.monotonic() - start < within
@@ -118,14 +118,14 @@ def serving(folder: Path, *argv: str, script: Path | None = None, **variables: s
 def _port(process: subprocess.Popen[str]) -> int:
     """Read from the line that says where it is."""
     assert process.stderr is not None
-    end, said = time.monotonic() + READY_SECONDS, ""
+    end, output = time.monotonic() + READY_SECONDS, ""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stderr, selectors.EVENT_READ)
         while time.monotonic() < end and process.poll() is None:
             if not selector.select(timeout=0.5):
                 continue
             line = process.stderr.readline()
-            said += line
+            output += line
             if "http://127.0.0.1:" in line:
                 return int(line.partition("http://127.0.0.1:")[2].partition("/")[0])
-    raise AssertionError(f"the server did not start: {said}")
+    raise AssertionError(f"the server did not start: {output}")

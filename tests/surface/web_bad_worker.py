@@ -1,4 +1,4 @@
-"""A worker that hangs, dies, or eats memory when it is asked for a GPU of that name."""
+"""A worker that hangs, dies, or eats memory when it gets a GPU of that name."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _misbehave(question: Any, language: Any, progress: Any) -> Any:
     if "name=die" in query:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "name=eat" in query:
-        kept = []
+        blocks = []
         while True:
-            kept.append(np.empty(128 << 20, np.uint8))
+            blocks.append(np.empty(128 << 20, np.uint8))
     if "name=noise" in query:
         print("something a library prints", flush=True)
     if "name=slow" in query:

@@ -1,4 +1,4 @@
-"""A worker that is quick to start: gives every question back, or ends itself by the signal it is asked for."""
+"""A worker that starts quickly: returns every request unchanged, or kills itself with the requested signal."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ if __name__ == "__main__":
     words = dict(word.split("=") for word in sys.argv[1:])
     token, count = words.pop("token", None), int(words.pop("workers", "2"))
     catalog = words.pop("catalog", None)
-    given = {name: kinds[name](value) for name, value in words.items()}
+    settings = {name: kinds[name](value) for name, value in words.items()}
     service = Service(
-        Limits(**(SMALL | given)), count, module="tests.surface.web_bad_worker", warm=(), catalog=catalog, draws=False
+        Limits(**(SMALL | settings)), count, module="tests.surface.web_bad_worker", warm=(), catalog=catalog, draws=False
     )
     serve(
         "127.0.0.1", 0, service, AccessRules(host_names("127.0.0.1"), token), lambda url: print(url, file=sys.stderr, flush=True)

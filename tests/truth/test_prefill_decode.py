@@ -1,7 +1,7 @@
-"""Prompts read on newer GPUs and answers written on older ones, as published (Splitwise, ISCA 2024, arXiv 2311.18677).
+"""Prefill on newer GPUs and decode on older ones, as published (Splitwise, ISCA 2024, arXiv 2311.18677).
 
 Llama-2-70B on machines of 8 H100 or 8 A100, rented at the paper's 38 and 17.6 dollars an hour, serving Azure's conversations with
-nine in ten first tokens within a second and at most 100 ms between tokens. Nothing about halves is written into the search.
+nine in ten first tokens within a second and at most 100 ms between tokens. The search has no rule about disaggregation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving_cases import CATALOG, asked
+from tests.serving_cases import CATALOG, workload_and_shape
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.designs import designs
 from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer
@@ -28,10 +28,10 @@ BUDGET = 4 * 38.0 + 4 * 17.6
 pytestmark = pytest.mark.long
 
 
-def found(traced: bool, rate: float, budget: float | None) -> DesignsAnswer:
+def best_designs(traced: bool, rate: float, budget: float | None) -> DesignsAnswer:
     if traced and not TRACE.is_file():
         pytest.skip("the published trace does not lie beside the checkout")
-    workload, shape = asked("llama-2-70b")
+    workload, shape = workload_and_shape("llama-2-70b")
     trace = read_trace(TRACE) if traced else None
     load = Load(rate, Lengths(1155, 0.8), Lengths(211, 0.8), 2000, trace=trace)
     kinds = [GpuKind(CATALOG.gpu_by_id[gpu], None, price, 8, machines=True) for gpu, price in PRICES.items()]
@@ -46,8 +46,8 @@ DRAWN = pytest.mark.xfail(strict=True, reason="1.23 times since the last fit, on
 
 
 @pytest.mark.parametrize("traced", [True, pytest.param(False, marks=DRAWN)])
-def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_cost(traced: bool) -> None:
-    answer = found(traced, 60.0, BUDGET)
+def test_at_a_high_rate_prefill_on_new_and_decode_on_old_gpus_has_the_highest_capacity_at_equal_cost(traced: bool) -> None:
+    answer = best_designs(traced, 60.0, BUDGET)
     best, alone = answer.best, [one for one in answer.designs if len(one.gpus) == 1]
     assert best.disaggregated
     readers = {one.gpu: one.gpus for one in best.groups if one.role == "prefill"}
@@ -56,13 +56,13 @@ def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_co
     assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
     assert {one.name for one in alone} >= {NEW, OLD}
     assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in answer.designs)
-    # each kind alone, whole; and each kind alone, in halves, at what a unit of money bears
+    # each GPU type alone, aggregated and disaggregated, by capacity per dollar
     assert best.capacity.value > 1.3 * max(one.capacity.value for one in alone if not one.disaggregated)
     assert per_dollar(best) > max(map(per_dollar, alone))
 
 
 def test_at_a_low_rate_one_machine_whole_is_cheapest() -> None:
-    answer = found(True, 1.0, None)
+    answer = best_designs(True, 1.0, None)
     assert not answer.best.disaggregated
     assert len(answer.best.gpus) == 1
     assert all(one.cost.amount >= answer.best.cost.amount for one in answer.designs)

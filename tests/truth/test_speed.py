@@ -1,4 +1,4 @@
-"""Measured steps as facts: the estimate must stay near them and its ranges must hold, where the measurements are not at hand.
+"""Measured steps as facts: the estimate must stay near them and its ranges must hold, also without the full measurements.
 
 Each line of measured_steps.jsonl: whose measurement (the sources `speed-h200` and `results-…` of the catalog), seconds, request.
 """
@@ -45,6 +45,6 @@ def test_nine_ranges_of_ten_hold(answers: list[tuple[str, float, EstimateAnswer]
     assert sum(inside) / len(inside) >= 0.85
 
 
-def test_this_gpu_measured_is_said(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
+def test_measured_gpu_is_labelled_as_measured(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
     assert {answer.tier for _, _, answer in answers} == {"gpu"}
     assert {answer.basis for _, _, answer in answers} == {"calibrated"}

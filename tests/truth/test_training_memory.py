@@ -86,7 +86,7 @@ ACCUMULATED = [
 def test_gradients_are_added_to_those_of_earlier_micro_batches(
     sizes: tuple[int, ...], micro: int, sequence: int, precision: str, one: float, four: float, catalog: Catalog
 ) -> None:
-    """Within 2.5%: they were once held beside them till the end of the step, up to 15% too much."""
+    """Within 2.5%: they were once counted in addition until the end of the step, up to 15% too much."""
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
     config = {"model_type": "llama", "max_position_embeddings": 2048, **dict(zip(names, sizes, strict=True))}
     shape = find_model(config, catalog)

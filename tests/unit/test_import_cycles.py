@@ -33,11 +33,11 @@ def cycles(imports: dict[str, set[str]]) -> list[list[str]]:
     return groups
 
 
-def test_cycles_are_seen() -> None:
+def test_cycles_are_detected() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
 
 
-def test_no_import_goes_in_a_circle() -> None:
+def test_no_import_cycles() -> None:
     graph = grimp.build_graph("whichgpu", cache_dir=None)
     assert not cycles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
 

@@ -1,7 +1,7 @@
 """Code is written in the field's words: banned identifiers, docstring openings, doubled class names, unexplained constants.
 
 `plain_words_left.txt` counts what remains, a line per rule and module; it may only shrink.
-`python tests/unit/test_plain_words.py` writes it anew after words were mended.
+`python tests/unit/test_plain_words.py` rewrites it after words were changed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "whichgpu"
+TESTS = Path(__file__).parents[1]
 LEFT = Path(__file__).with_name("plain_words_left.txt")
-# Past participles and adjectives that say nothing of the thing they name, and words of the first draft.
+# Past participles and adjectives that do not name a thing, and words of the first draft.
 BANNED_NAMES = frozenset(
     "told asked found kept said held shown sought wanted given known taken made seen named meant borne bears stands hopes "
     "halves lane lanes desk wishes wish way ways most least plenty enough told_of in_hand".split()
 )
 BANNED_CONSTANTS = frozenset("MOST LEAST PLENTY FEW MANY LONGEST SHOWN ENOUGH SEVERAL PLAIN BULK DOTS PAIRED WHOLE USUAL".split())
 BANNED_OPENINGS = re.compile(r"(Of|As|So|The same|Where|Whoever|Beside|Whether or not|What stands|What is told)\b")
+# Words of the first draft in the names of tests.
+BANNED_IN_TEST_NAMES = frozenset("told stands bears borne wishes asked whoever nobody somebody anew sought besides".split())
 NUMBER = (ast.Constant, ast.BinOp, ast.UnaryOp)
 
 
@@ -91,6 +94,18 @@ def test_words_left_to_mend_only_become_fewer() -> None:
 def test_mended_words_leave_the_list() -> None:
     fewer = listed() - remaining()
     assert not fewer, f"mended: python {Path(__file__).name} takes them off the list: {dict(fewer)}"
+
+
+def test_identifiers_of_tests_are_in_the_fields_words() -> None:
+    banned = Counter(
+        f"{path.relative_to(TESTS).as_posix()} {name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for name in names_bound(ast.parse(path.read_text(encoding="utf-8")))
+        if name in BANNED_NAMES
+        or name in BANNED_CONSTANTS
+        or (name.startswith("test_") and not BANNED_IN_TEST_NAMES.isdisjoint(name.split("_")))
+    )
+    assert not banned
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What programs may rely on is written down in public_names.txt: a name, keyword or field that changes must be changed there.
+"""public_names.txt lists the public API: a changed name, keyword or field must be changed there.
 
-`python tests/unit/test_public_names.py` writes the list anew. What is taken away needs the deprecation rule of CONTRIBUTING.md.
+`python tests/unit/test_public_names.py` rewrites the list. Removals need the deprecation rule of CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def public_names() -> Iterator[str]:
             yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}): {', '.join(_members(value))}"
         else:
             yield f"value {name}"
-    shown = (name for name in vars(Displayable) if not name.startswith("_"))
-    yield f"every answer: {', '.join(_told(name) for name in sorted(shown))}"
+    methods = (name for name in vars(Displayable) if not name.startswith("_"))
+    yield f"every answer: {', '.join(_signature(name) for name in sorted(methods))}"
 
 
-def _told(method: str) -> str:
+def _signature(method: str) -> str:
     words = [word for word in _parameters(getattr(Displayable, method)) if word != "self"]
     return f"{method}({', '.join(words)})"
 

@@ -18,7 +18,7 @@ LETTERS = re.compile(r"[A-Za-z]{2,}")
 HELP = ("help", "epilog", "short_help", "prompt")
 SAID = ("msg", "Refusal", "HttpRefusal", "text", "say", "print", "echo", "write")  # calls whose values people read
 NAMES = {"whichgpu", "GPU", "JSON", "CSV", "Markdown"}  # the same in every language
-TYPED = re.compile(r"whichgpu |line \d|pip ")  # what is typed as it stands
+TYPED = re.compile(r"whichgpu |line \d|pip ")  # input typed verbatim
 
 
 def python_files() -> list[Path]:
@@ -46,7 +46,7 @@ def _called(node: ast.Call) -> str:
 
 def loose_in_code(text: str) -> list[str]:
     """Help that is no id, and words among the values of messages."""
-    found = []
+    texts = []
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
             continue
@@ -54,12 +54,12 @@ def loose_in_code(text: str) -> list[str]:
             values = _texts(keyword.value)
             if keyword.arg in HELP:
                 whole = isinstance(keyword.value, ast.Constant)
-                found += [value for value in values if WORDS.search(value) or (whole and value not in english())]
+                texts += [value for value in values if WORDS.search(value) or (whole and value not in english())]
             elif _called(node) in SAID[:4]:
-                found += [value for value in values if WORDS.search(value) and not TYPED.search(value)]
+                texts += [value for value in values if WORDS.search(value) and not TYPED.search(value)]
         if _called(node) in SAID[3:]:
-            found += [value for one in node.args for value in _texts(one) if WORDS.search(value)]
-    return found
+            texts += [value for one in node.args for value in _texts(one) if WORDS.search(value)]
+    return texts
 
 
 def loose_in_template(text: str) -> list[str]:
@@ -83,23 +83,23 @@ def loose_in_script(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_code_says_nothing_of_its_own(path: Path) -> None:
+def test_code_has_no_untranslatable_text(path: Path) -> None:
     if path.name == "__main__.py":  # said where the package that reads catalogs cannot be loaded
         return
     assert loose_in_code(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", sorted((WEB / "templates").glob("*.html")), ids=lambda path: path.name)
-def test_templates_say_nothing_of_their_own(path: Path) -> None:
+def test_templates_have_no_untranslatable_text(path: Path) -> None:
     assert loose_in_template(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", sorted((WEB / "static").glob("*.js")), ids=lambda path: path.name)
-def test_scripts_say_nothing_of_their_own(path: Path) -> None:
+def test_scripts_have_no_untranslatable_text(path: Path) -> None:
     assert loose_in_script(path.read_text(encoding="utf-8")) == []
 
 
-def test_what_is_looked_for_would_be_found() -> None:
+def test_check_detects_untranslatable_text() -> None:
     assert loose_in_code('option("--x", help="Some words here")') == ["Some words here"]
     assert loose_in_code('msg("error.x", why=f"no column {name}")') == ["no column "]
     assert loose_in_code('print("all is well")') == ["all is well"]

@@ -30,13 +30,13 @@ OTHERS = [code for code in languages() if code != SOURCE_LANGUAGE]
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_a_language_says_all_that_english_says_now(code: str) -> None:
-    found = problems(read_language(code), {**english(), **called_by_english()})
-    told = "\n".join(f"{one.kind}: {one.id} {one.detail}" for one in found[:20])
-    assert not found, f"{len(found)} in {code} (tools/translations missing {code}):\n{told}"
+    mistakes = problems(read_language(code), {**english(), **called_by_english()})
+    summary = "\n".join(f"{one.kind}: {one.id} {one.detail}" for one in mistakes[:20])
+    assert not mistakes, f"{len(mistakes)} in {code} (tools/translations missing {code}):\n{summary}"
 
 
 @pytest.mark.parametrize("code", OTHERS)
-def test_a_file_stands_as_the_tool_writes_it(code: str) -> None:
+def test_file_is_formatted_as_the_tool_writes_it(code: str) -> None:
     text = (LOCALE_DIR / f"{code}.po").read_text(encoding="utf-8")
     assert text == written(code, read(text), english())
     for book in books():
@@ -80,17 +80,17 @@ def test_a_good_translation_has_no_problems() -> None:
         ("c", "사용법:", "blanks"),
     ],
 )
-def test_what_a_program_can_see_is_told(id: str, text: str, kind: str) -> None:
+def test_mechanical_translation_mistakes_are_reported(id: str, text: str, kind: str) -> None:
     assert kind in {one.kind for one in problems(entries(**{id: text}), ENGLISH) if one.id == id}
 
 
-def test_missing_superfluous_stale_and_forms_are_told() -> None:
-    found = entries()
-    del found["c"]
-    found["d"] = Entry(("x",), "00000000")
-    found["b"] = Entry(found["b"].forms, "00000000")
-    found["a"] = Entry(("{n} {where}", "{n} {where}"), digest(ENGLISH["a"]))
-    kinds = {(one.kind, one.id) for one in problems(found, ENGLISH)}
+def test_missing_superfluous_stale_and_plural_forms_are_reported() -> None:
+    translated = entries()
+    del translated["c"]
+    translated["d"] = Entry(("x",), "00000000")
+    translated["b"] = Entry(translated["b"].forms, "00000000")
+    translated["a"] = Entry(("{n} {where}", "{n} {where}"), digest(ENGLISH["a"]))
+    kinds = {(one.kind, one.id) for one in problems(translated, ENGLISH)}
     assert kinds == {("missing", "c"), ("superfluous", "d"), ("stale", "b"), ("forms", "a")}
 
 
@@ -101,7 +101,7 @@ def test_a_changed_sentence_makes_its_translation_stale() -> None:
 
 
 @pytest.mark.parametrize("text", ['say "yes"', "a\\nb", "one\ntwo\n", "\n", "tab\there", "  x ", "{a} 显卡"])
-def test_texts_come_back_from_a_file_as_they_were(text: str) -> None:
+def test_texts_survive_a_file_round_trip(text: str) -> None:
     assert PoCatalog(block("x", (text,), False))["x"] == (text,)
     assert PoCatalog(block("x", (text,), True))["x"] == (text,)
     assert quoted(text).startswith('"')
@@ -155,7 +155,7 @@ def test_apply_keeps_the_order_of_english_and_says_of_which_english_it_is(
     assert command.main(["check", "ko"]) == 0
 
 
-def test_prune_takes_out_what_english_has_no_more(folder: Path) -> None:
+def test_prune_removes_messages_missing_in_english(folder: Path) -> None:
     (folder / "ko.po").write_text(written("ko", {**entries(), "d": Entry(("x",), "00000000")}, ENGLISH))
     (folder / "1.po").write_text(block(FACT, ("사실",), False) + "\n" + block(MEANING, ("`--gpu`의 의미",), False))
     command.main(["apply", "ko", str(folder / "1.po")])
@@ -168,11 +168,11 @@ def test_a_sentence_no_book_has_any_more_does_not_get_among_the_messages(folder:
     (folder / "words").mkdir()
     (folder / "words" / "ko.po").write_text(block("what it meant", ("옛 의미",), False))
     (folder / "1.po").write_text(block(MEANING, ("`--gpu`의 의미",), False))
-    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is told
+    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is reported
     assert list(read_language("ko")) == [MEANING]
 
 
-def test_an_english_that_is_not_there_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_english_message_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "1.po").write_text(block("c", (GOOD["c"],), False))
     assert command.main(["apply", "ko", str(folder / "1.po"), "--from", "no-such-commit"]) == 2
     assert "no en.po" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.time.combine import HostMode, host_mode
+from whichgpu.estimate.time.combine import host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import correction_keys, generation_terms, request_latency, scheduled_sequences, uncorrected_terms
@@ -77,14 +77,14 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
             if row.synchronises_after_forward
             else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
         )
-    setting = correction_keys(workload, kind, unit, [gpu])[0]
+    setting, host = correction_keys(workload, kind, unit, [gpu])[0], host_mode(workload.engine, workload.year)
     added = row.pageable_copy_bytes / PAGEABLE_COPY + (request_latency(workload) if kind == "prefill" else 0.0)
     return Example(
         seconds=max(row.seconds - added, row.seconds * 0.2),
         terms=terms.seconds[:, 0, 0],
         floors=terms.floors[:, 0, 0],
         setting=setting,
-        host=HostMode(False) if row.throughput_only else host_mode(workload.engine, workload.year),
+        host=host._replace(launches=host.launches and not row.throughput_only),
         groups=groups(row, gpu, shape, kind),
         row=row,
         later=None if later is None else (later.seconds[:, 0, 0], later.floors[:, 0, 0]),

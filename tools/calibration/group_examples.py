@@ -40,12 +40,12 @@ class GroupExample(msgspec.Struct, frozen=True):
     setting: GroupSetting
     row: Measurement
     generation: str
-    alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if nobody measured that
+    alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if unmeasured
     alone_measured: float = 0.0
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted time of one GPU alone; 1 if nobody measured it."""
+        """Measured over predicted time of one GPU alone; 1 if unmeasured."""
         return self.alone_measured / self.alone if self.alone_measured and self.alone else 1.0
 
 

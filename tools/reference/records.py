@@ -18,6 +18,7 @@ import msgspec
 
 from whichgpu.api.facts.catalog import CpusAnswer, FactReport, GpusAnswer, InstancesAnswer, RegionsAnswer
 from whichgpu.api.facts.engines import EnginesAnswer
+from whichgpu.api.facts.evidence import EvidenceAnswer
 from whichgpu.api.facts.models import ModelsAnswer
 from whichgpu.api.facts.relative_speed import RelativeAnswer
 from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
@@ -66,6 +67,7 @@ ANSWERS: dict[str, tuple[type, ...]] = {
         PoliciesAnswer,
     ),
     "buy": (BuyAnswer,),
+    "evidence": (EvidenceAnswer,),
     "doctor": (Report,),
     "measure": (MeasureAnswer, VerifyAnswer),
     "watch": (WatchReading,),

@@ -65,7 +65,9 @@ class Question(msgspec.Struct, frozen=True):
         replicated = self.modelled and request.workload.rate is not None
         one_card = self.query.buy and self.query.gpus is None
         span = (1.0, 1.0) if one_card else (low, high)
-        groups = groups_of(selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, beside=replicated)
+        groups = groups_of(
+            selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, separate_machines=replicated
+        )
         terms = terms_of(selection.market)
         if self.modelled:
             work = work_of(request.workload, request.shape, selection.constraints.duration)

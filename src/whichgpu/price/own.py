@@ -17,7 +17,7 @@ PUE_SOURCE = "uptime-pue-2023"
 YEARS, RESIDUAL, USE = 3.0, 0.3, 0.5
 HOST_SHARE, HOST_LEAST = 0.25, 800.0  # Price of the host as a share of its GPUs' price, and its minimum in US dollars (assumed).
 HOST_WATTS = 150.0  # Power in watts of the machine without its GPUs (assumed).
-LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws at work and when idle (assumed).
+LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws under load and when idle (assumed).
 
 
 class OwnershipCosts(msgspec.Struct, frozen=True):

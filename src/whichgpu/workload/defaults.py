@@ -36,20 +36,23 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
     engine = workload.engine or _engine(workload, shape)
     if (precision, engine) == ("mxfp4", "llama.cpp"):
         precision = "mxfp4_moe"  # llama.cpp calls its file type of a model published in mxfp4 by this name.
+    record = engine_record(engine, workload.year)
     filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
         batch=(workload.micro_batch or 1) * workload.parallel.dp,  # One micro-batch for each replica.
-        attention=engine_record(engine, workload.year).attention if shape.is_transformer else None,
+        attention=record.attention if shape.is_transformer else None,
     )
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
         _refuse_empty_parts(filled)
     if isinstance(shape, TracedShape) and shape.image:
-        filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
+        filled = filled.with_defaults(image=shape.image, memory_format=record.memory_format)
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
+        if "optimizer_fused" not in user_fields and record.optimizer_kernels != "fused":
+            filled = replace(filled, optimizer_fused=False)
     elif shape.is_generative:
-        shipped = engine_record(engine, workload.year).kv_precisions.get(precision)
+        shipped = record.kv_precisions.get(precision)
         filled = filled.with_defaults(kv_precision=shipped or PRECISION_BY_NAME[precision].kv_default)
     return filled
 
@@ -113,7 +116,12 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return _named_in(workload.model) or "q4_k_m"
     if isinstance(shape, Mlp | Dlrm):
         return "fp32"
-    if isinstance(shape, TracedShape) or shape.reads_images:
+    vision = isinstance(shape, TracedShape) or shape.reads_images
+    kind = ("vision" if vision else "language") + ("-train" if workload.training else "")
+    dated = engine_record(workload.engine or _engine(workload, shape), workload.year).usual_precisions
+    if kind in dated:
+        return dated[kind]
+    if vision:
         return "amp-bf16" if workload.training else "fp16"
     if shape.native and not workload.training:
         return shape.native

@@ -1,4 +1,4 @@
-"""What several targets draw alike: JSON and TOML documents of the keys a reader knows, texts near those it takes."""
+"""Random inputs shared by targets: JSON and TOML documents with a parser's keys, texts near valid ones."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def as_toml(drawn: SearchStrategy[Any]) -> SearchStrategy[bytes]:
     return drawn.map(whole)
 
 
-def texts(*known: str) -> SearchStrategy[bytes]:
+def texts(*alphabet: str) -> SearchStrategy[bytes]:
     """Any text, the known ones, and pieces of them."""
-    near = st.sampled_from(known + TEXTS)
+    near = st.sampled_from(alphabet + TEXTS)
     joined = st.lists(near | st.text(max_size=4) | st.sampled_from((",", "=", " ", "/", ":", "x", "..", "-", "@")), max_size=5)
     return (st.text(max_size=60) | joined.map("".join)).map(lambda text: text.encode("utf-8", "replace"))
 
@@ -98,8 +98,8 @@ def from_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], Ha
     def feed(data: bytes) -> Hashable:
         path = room() / name
         path.write_bytes(data)
-        found = read(path)
-        return type(found).__name__
+        content = read(path)
+        return type(content).__name__
 
     return feed
 

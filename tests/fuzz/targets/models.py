@@ -22,7 +22,7 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import TracedShape
 
-NORMS = {name: told for name, told in TENSORS.items() if len(told[1]) == 1}  # small, so that a whole file is drawn
+NORMS = {name: entry for name, entry in TENSORS.items() if len(entry[1]) == 1}  # small, so that a whole file is drawn
 
 
 class _NoModels:
@@ -39,7 +39,7 @@ def _config(data: bytes) -> Hashable:
 
 
 def _index(data: bytes) -> Hashable:
-    """An index beside two files it may name."""
+    """An index next to two files it may name."""
     for name in ("a.safetensors", "b.safetensors"):
         path = room() / name
         if not path.exists():

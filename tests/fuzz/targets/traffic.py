@@ -1,4 +1,4 @@
-"""Requests: traces of them, lines of `estimate --requests`, profiles of what somebody measured."""
+"""Requests: traces of them, lines of `estimate --requests`, profiles of measured traffic."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def _catalog() -> Catalog:
 def _requests(data: bytes) -> Hashable:
     """Lines as the command reads them; a reply each, that can be written out, and no fault of ours among them."""
     lines = data.split(b"\n")[:4]
-    told = []
+    counts = []
     for reply in estimate_requests(lines, _catalog(), own=False):
         if (reply.answer is None) == (reply.error is None):
             raise Rude(f"line {reply.line}: neither an answer nor an error")
         json.loads(to_json_line(reply_document(reply, english())))
-        told.append(refusal(reply.error) if reply.error else _kind(reply.answer))
-    if len(told) != sum(bool(line.strip()) for line in lines):
-        raise Rude(f"{len(told)} replies")
-    return tuple(told[:1])
+        counts.append(refusal(reply.error) if reply.error else _kind(reply.answer))
+    if len(counts) != sum(bool(line.strip()) for line in lines):
+        raise Rude(f"{len(counts)} replies")
+    return tuple(counts[:1])
 
 
 def _kind(answer: object) -> Hashable:

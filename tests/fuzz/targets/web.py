@@ -33,7 +33,7 @@ def _query(data: bytes) -> Hashable:
     query = data[1:].decode("latin-1")
     if endpoint.path in LONG:
         return endpoint.path, len(parameters.request_of(endpoint, parameters.from_query(query)))
-    return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": query}, english(), None))
+    return endpoint.path, *_outcome(ANSWERS["rest"]({"endpoint": endpoint.path, "query": query}, english(), None))
 
 
 def _body(data: bytes) -> Hashable:
@@ -41,7 +41,7 @@ def _body(data: bytes) -> Hashable:
     endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
     if endpoint.path in LONG:
         return endpoint.path, len(parameters.request_of(endpoint, parameters.from_body(data[1:])))
-    return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": "", "body": data[1:]}, english(), None))
+    return endpoint.path, *_outcome(ANSWERS["rest"]({"endpoint": endpoint.path, "query": "", "body": data[1:]}, english(), None))
 
 
 def _page(data: bytes) -> Hashable:
@@ -57,7 +57,7 @@ def _header(data: bytes) -> Hashable:
     return _headers(data.decode("latin-1").encode())
 
 
-def _told(reply: HttpReply) -> tuple[Hashable, ...]:
+def _outcome(reply: HttpReply) -> tuple[Hashable, ...]:
     if reply.status not in STATUSES:
         raise Rude(f"status {reply.status}: {reply.body[:200]!r}")
     document = json.loads(reply.body)

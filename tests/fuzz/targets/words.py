@@ -52,7 +52,7 @@ def _plan_flags(text: str) -> None:
 
 
 def _refusable(read: Callable[[str], object]) -> Callable[[str], object]:
-    """Readers inside a plan refuse with a ValueError, which their caller turns into words."""
+    """Parsers inside a plan raise ValueError, which their caller turns into a message."""
 
     def tried(text: str) -> None:
         try:
@@ -80,11 +80,11 @@ def _spelled(text: str) -> None:
     assert from_object(echo(workload, ())).workload == workload
 
 
-def _wished(text: str) -> None:
+def _filter_offers(text: str) -> None:
     offer_filter(CATALOG, OffersQuery(gpu=text, provider=text[:9], region=text, instance=text[3:], term=text))
 
 
-def _named(text: str) -> None:
+def _find_gpus(text: str) -> None:
     built_in(text, CATALOG)
     nearest(text, ["A100", "H100"])
     words(text)
@@ -122,7 +122,7 @@ TARGETS = (
         "names",
         each(
             (
-                _named,
+                _find_gpus,
                 parse_mlp,
                 lambda text: find_gpu(CATALOG, text),
                 *(
@@ -140,7 +140,7 @@ TARGETS = (
         "filters",
         each(
             (
-                _wished,
+                _filter_offers,
                 _kinds,
                 _plan_flags,
                 parse_owned,

@@ -21,7 +21,7 @@ from whichgpu.base.po import PoCatalog
 from whichgpu.base.text_width import cell_width, truncate, wrap
 
 
-def test_a_regular_file_is_read_up_to_its_limit_and_nothing_else_is_waited_for(tmp_path: Path) -> None:
+def test_only_regular_files_are_read_and_up_to_a_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     assert read_regular_file(tmp_path / "file", 5) == b"12345"
     with pytest.raises(OSError, match="larger than") as large:
@@ -33,7 +33,7 @@ def test_a_regular_file_is_read_up_to_its_limit_and_nothing_else_is_waited_for(t
             read_regular_file(tmp_path / name, 5)
 
 
-def test_a_users_folder_is_named_or_usual_or_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_folder_is_from_the_environment_the_default_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert user_folder("XDG_CACHE_HOME", ".cache") == Path("/elsewhere")
@@ -57,7 +57,7 @@ class Slotted:
         self.first, self.second = first, second
 
 
-def test_results_are_named_by_content_whatever_holds_it() -> None:
+def test_result_keys_depend_on_content_only() -> None:
     long = array("d", range(10_000))
     assert content_hash(long) == content_hash(array("d", range(10_000)))
     assert content_hash(long) != content_hash(array("q", range(10_000)))
@@ -75,17 +75,17 @@ def test_bytes_that_are_no_text_are_written_out_in_json() -> None:
         to_json(object())
 
 
-def test_cells_are_numbers_or_exact_texts_as_wanted() -> None:
+def test_cells_are_numbers_or_exact_texts_by_type() -> None:
     assert flat({"price": Decimal("0.10"), "gpus": (1, 2)}) == {"price": "0.10", "gpus": "1;2"}
     assert flat({"price": Decimal("0.10")}, exact=False) == {"price": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1,234", True), ("12.5 GiB", True), ("CUDA 12.4", False), ("8.0", False), ("", False)]
+    ("text", "valid"), [("1,234", True), ("12.5 GiB", True), ("CUDA 12.4", False), ("8.0", False), ("", False)]
 )
-def test_a_quantity_is_nothing_but_numbers_and_units(text: str, told: bool) -> None:
-    assert is_quantity(text) is told
-    assert (localize_numbers(text, ",.") != text) is told
+def test_quantity_has_only_numbers_and_units(text: str, valid: bool) -> None:
+    assert is_quantity(text) is valid
+    assert (localize_numbers(text, ",.") != text) is valid
 
 
 def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:
@@ -96,7 +96,7 @@ def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:
     assert len(english().ids()) > 1000
 
 
-def test_without_its_list_of_sums_nothing_counts_as_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_checksums_no_file_counts_as_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bundled_data, "SUMS", tmp_path / "none")
     bundled_data.released_digests.cache_clear()
     try:
@@ -116,7 +116,7 @@ def test_words_longer_than_a_line_are_broken_and_none_is_lost() -> None:
     assert wrap("显卡", 1) == ["显", "卡"]  # narrower than a character: one a line
 
 
-def test_a_figure_lies_in_its_range() -> None:
+def test_figure_is_within_its_range() -> None:
     with pytest.raises(ValueError, match="must lie in its range"):
         Figure(5.0, 6.0, 7.0, "s", "modelled")
     with pytest.raises(ValueError, match="must lie in its range"):

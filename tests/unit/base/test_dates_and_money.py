@@ -23,7 +23,7 @@ def test_a_month_or_a_year_spans_its_days() -> None:
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2021-13", "2021-02-30", "0000", "1066-10-14", "9999", "2021-5", "21-05-16", "2021/05/16"]
 )
-def test_what_is_no_date_is_refused(text: str) -> None:
+def test_invalid_date_is_refused(text: str) -> None:
     assert not is_date(text)
     with pytest.raises(UsageError, match="not a valid date"):
         parse_as_of(text, TODAY)
@@ -31,7 +31,7 @@ def test_what_is_no_date_is_refused(text: str) -> None:
         first_day(text)
 
 
-def test_as_of_means_the_end_of_what_is_named_but_never_the_future() -> None:
+def test_as_of_is_the_end_of_its_period_and_never_the_future() -> None:
     assert parse_as_of("2021-05", TODAY) == date(2021, 5, 31)
     assert parse_as_of("2026", TODAY) == TODAY
     with pytest.raises(UsageError) as caught:
@@ -47,7 +47,7 @@ def test_money_keeps_its_digits_and_its_period() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "usd", "2usd/fortnight", "-2usd", "2 dollars", "1e3usd"])
-def test_what_is_no_money_is_refused(text: str) -> None:
+def test_invalid_money_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_money(text)
     assert caught.value.kind == "bad-money"

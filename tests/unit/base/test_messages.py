@@ -39,9 +39,9 @@ def texts_with_ids() -> list[str]:
 
 
 def ids_in_code() -> set[str]:
-    """Ids as they stand in the code; an f-string's holes become `*`."""
-    found = {id for text in texts_with_ids() for id in USED.findall(text)}
-    return {re.sub(r"\{[^}]*\}", "*", id) for id in found}
+    """Ids as written in the code; an f-string's fields become `*`."""
+    ids = {id for text in texts_with_ids() for id in USED.findall(text)}
+    return {re.sub(r"\{[^}]*\}", "*", id) for id in ids}
 
 
 def test_every_id_in_the_code_has_a_sentence() -> None:
@@ -63,24 +63,24 @@ def test_every_sentence_is_reached_from_the_code() -> None:
     assert sorted(unused) == []
 
 
-def test_every_command_and_option_says_what_it_is_for() -> None:
+def test_every_command_and_option_has_help() -> None:
     assert sorted(id for id in ids_of_commands() if id not in english()) == []
 
 
 def ids_of_commands() -> set[str]:
     """Ids of help texts, which are built from the names of commands and options."""
-    found = {param.help for param in root.params if isinstance(param, click.Option) and param.help}
+    ids = {param.help for param in root.params if isinstance(param, click.Option) and param.help}
     waiting: list[tuple[click.Group, str]] = [(root, name) for name in root.list_commands(CONTEXT)]
     while waiting:
         group, name = waiting.pop()
         command = group.get_command(CONTEXT, name)
         assert command is not None
         assert isinstance(group, HelpGroup)
-        found |= {group.short(name), *filter(None, (command.help, command.epilog))}
-        found |= {param.help for param in command.params if isinstance(param, click.Option) and param.help}
+        ids |= {group.short(name), *filter(None, (command.help, command.epilog))}
+        ids |= {param.help for param in command.params if isinstance(param, click.Option) and param.help}
         if isinstance(command, click.Group):
             waiting += [(command, under) for under in command.list_commands(CONTEXT)]
-    return found | {"option.help"}
+    return ids | {"option.help"}
 
 
 def fields_shown() -> set[str]:
@@ -129,39 +129,39 @@ def test_errors_read_as_english_for_python_users() -> None:
 
 
 @pytest.mark.parametrize("table", sorted(schema()))
-def test_every_column_says_what_it_means(table: str) -> None:
+def test_every_column_has_a_description(table: str) -> None:
     for field in schema()[table].values():
         assert field.meaning
         assert re.fullmatch(r"id|text|integers?|number|date|list|capability|choice:.+|refs?:[a-z_]+", field.type)
 
 
-def test_no_id_is_given_twice() -> None:
+def test_message_ids_are_unique() -> None:
     """The later sentence would silently take the place of the earlier one."""
     for file in LOCALE_DIR.glob("*.po"):
         ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("msgid ") and line != 'msgid ""']
         assert len(ids) == len(set(ids)), {one for one in ids if ids.count(one) > 1}
 
 
-def test_numbers_are_written_as_the_language_does_and_nothing_else_is() -> None:
+def test_only_numbers_are_localised() -> None:
     texts = {"a": ("{rate} of {name} at {version} ({size})",), "number.marks": (",.",), "unit.requests-rate": ("yêu cầu/s",)}
     other = Language("xx", texts, "0", english())
-    said = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
-    assert said == "2,5 of 2.5 at 1.5 GB (4,5 MiB)"
+    text = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
+    assert text == "2,5 of 2.5 at 1.5 GB (4,5 MiB)"
     assert other.localize("1,234.5 requests/s") == "1.234,5 yêu cầu/s"
     assert other.localize("llama-3.1-8b") == "llama-3.1-8b"
     assert english().localize("1,234.5 requests/s") == "1,234.5 requests/s"
 
 
-def test_a_fact_is_told_in_the_language_that_has_it() -> None:
-    known = "It has no NVLink: several of them talk over PCIe."
-    assert language("ko").fact(known) != known
+def test_message_is_rendered_in_a_language_that_has_it() -> None:
+    fact = "It has no NVLink: several of them talk over PCIe."
+    assert language("ko").fact(fact) != fact
     assert language("ko").fact("No table has this.") == "No table has this."
-    assert language("ko").render(msg("recommend.quirk", gpu="T4", text=Fact(known))).endswith(language("ko").fact(known))
-    assert english().fact(known) == known
+    assert language("ko").render(msg("recommend.quirk", gpu="T4", text=Fact(fact))).endswith(language("ko").fact(fact))
+    assert english().fact(fact) == fact
 
 
 @pytest.mark.parametrize("plain", ["no-such", "", "xx", "C.UTF-8", "POSIX", "../en", "en/../ko"])
-def test_what_names_no_language_is_none(plain: str) -> None:
+def test_invalid_language_names_are_none(plain: str) -> None:
     assert code_of(plain) is None
 
 
@@ -183,18 +183,18 @@ def test_a_rate_of_one_is_one(id: str, values: dict[str, str], one: str, several
     assert english().text(id, rate=Numeral("0"), **values).startswith(several.split("1.5")[0] + "0 requests")
 
 
-def test_units_that_are_words_are_said_in_the_language_in_the_singular_too() -> None:
+def test_word_units_are_translated_also_in_the_singular() -> None:
     assert english().localize(with_unit(1.0, "requests/s")) == "1 request/s"
     assert language("vi").localize(with_unit(1.0, "requests/s")) == "1 yêu cầu/s"
     assert language("vi").localize(with_unit(1.5, "output tokens/s")) == "1,5 token đầu ra/s"
 
 
-def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
+def test_plural_message_has_its_count() -> None:
     texts = PoCatalog((LOCALE_DIR / "en.po").read_text(encoding="utf-8"))
     several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
     assert len(several) > 80
     unseen = {"web.unknown-parameters"}  # counts names that it lists
-    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number stands before them
+    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number precedes them
     assert {id for id, text in several.items() if not any(f"{{{name}}}" in text for name in COUNTS)} == unseen
 
 

@@ -1,4 +1,4 @@
-"""Quantities with units: what is read, what is refused, what is shown."""
+"""Quantities with units: parsing, refusals, formatting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whichgpu.base.units import (
     ("text", "size"),
     [("80GiB", 80 * 2**30), ("80 GB", 80 * 10**9), ("24gb", 24 * 10**9), ("1.5TiB", 3 * 2**39), ("512MiB", 2**29), ("7B", 7)],
 )
-def test_sizes_tell_decimal_from_binary(text: str, size: int) -> None:
+def test_sizes_distinguish_decimal_and_binary_prefixes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
 
 

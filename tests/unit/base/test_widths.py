@@ -18,7 +18,7 @@ def test_the_same_widths_as_the_terminal_library_has() -> None:
 
 
 @given(TEXTS, st.integers(4, 40))
-def test_no_line_is_wider_than_asked_and_nothing_is_lost(text: str, width: int) -> None:
+def test_wrapped_lines_respect_the_width_and_lose_no_text(text: str, width: int) -> None:
     lines = wrap(text, width)
     assert all(cell_width(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
@@ -32,7 +32,7 @@ def test_cutting_and_padding_meet(text: str, width: int) -> None:
     assert cell_width(pad(short, width)) == width
 
 
-def test_indents_are_kept_and_words_stay_whole() -> None:
+def test_wrapping_preserves_indents_and_words() -> None:
     assert wrap("one two three", 8, "- ", "  ") == ["- one", "  two", "  three"]
     assert wrap("그래픽 카드 메모리", 12) == ["그래픽 카드", "메모리"]
     assert wrap("显存，容量", 6) == ["显存，", "容量"]  # no line begins with a mark that closes

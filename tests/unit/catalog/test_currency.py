@@ -51,7 +51,7 @@ def test_after_the_last_rate_the_last_one_holds_with_its_date_and_long_after_non
         Exchanger(date(1998, 12, 31)).rate(USD, "KRW")
 
 
-def test_what_the_bank_lacks_comes_from_our_table(table: tuple[DollarExchangeRate, ...]) -> None:
+def test_currencies_missing_at_the_ecb_come_from_our_table(table: tuple[DollarExchangeRate, ...]) -> None:
     exchanger = Exchanger(date(2019, 9, 8), table)
     assert exchanger.rate(USD, "TWD").date == "2019"
     assert Decimal(30) < exchanger.rate(USD, "TWD").value < Decimal(32)
@@ -64,7 +64,7 @@ def test_what_the_bank_lacks_comes_from_our_table(table: tuple[DollarExchangeRat
         Exchanger(date(2012, 1, 1), table).rate(USD, "TWD")
 
 
-def test_our_table_repeats_nothing_the_bank_has_and_is_dated_and_sourced(table: tuple[DollarExchangeRate, ...]) -> None:
+def test_our_table_repeats_no_ecb_currency_and_has_dates_and_sources(table: tuple[DollarExchangeRate, ...]) -> None:
     assert {row.currency for row in table} & set(ECB) == set()
     assert {"TWD", "VND"} <= {row.currency for row in table}
     assert all(row.sources and row.date for row in table)
@@ -76,7 +76,7 @@ def test_the_list_of_the_banks_currencies_is_the_packages() -> None:
     assert sorted(CurrencyConverter().currencies) == sorted(ECB)
 
 
-def test_a_given_rate_goes_before_all_others(table: tuple[DollarExchangeRate, ...]) -> None:
+def test_user_supplied_rate_takes_precedence(table: tuple[DollarExchangeRate, ...]) -> None:
     exchanger = Exchanger(date(2019, 9, 8), table, parse_rates("KRW=1190"))
     money, rate = exchanger.convert(Money(Decimal("144.613"), USD), "KRW")
     assert money == Money(Decimal("172089"), "KRW")
@@ -86,13 +86,13 @@ def test_a_given_rate_goes_before_all_others(table: tuple[DollarExchangeRate, ..
     assert Decimal(1300) < euros.amount < Decimal(1330)
 
 
-def test_a_given_rate_may_be_of_a_currency_nobody_else_knows() -> None:
+def test_user_supplied_rate_may_be_of_an_unknown_currency() -> None:
     exchanger = Exchanger(date(2019, 9, 8), (), {"UAH": Decimal("25")})
     assert exchanger.check("uah") == "UAH"
     assert exchanger.convert(Money(Decimal(2), USD), "UAH")[0].amount == Decimal(50)
 
 
-def test_an_unknown_currency_is_refused_with_what_is_near(table: tuple[DollarExchangeRate, ...]) -> None:
+def test_unknown_currency_is_refused_with_nearest_names(table: tuple[DollarExchangeRate, ...]) -> None:
     with pytest.raises(UnknownName) as caught:
         Exchanger(date(2019, 9, 8), table).check("KWR")
     assert "KRW" in caught.value.choices
@@ -110,7 +110,7 @@ amounts = st.decimals("0.0001", "100000", places=4, allow_nan=False)
 
 
 @given(amounts, st.sampled_from(["KRW", "EUR", "JPY", "TWD", "VND"]))
-def test_there_and_back_is_the_same_to_the_digits_kept(amount: Decimal, currency: str) -> None:
+def test_conversion_round_trip_preserves_stored_digits(amount: Decimal, currency: str) -> None:
     exchanger = Exchanger(date(2023, 5, 5), Catalog().exchange)
     there, _ = exchanger.convert(Money(amount, USD), currency)
     back, _ = exchanger.convert(there, USD)
@@ -121,9 +121,9 @@ def test_there_and_back_is_the_same_to_the_digits_kept(amount: Decimal, currency
 @given(st.decimals("0.000001", "1000000000", places=6, allow_nan=False).filter(bool))
 def test_rounding_keeps_six_digits_and_never_an_exponent(amount: Decimal) -> None:
     for one in (amount, amount * 10**30):  # more digits than decimals are usually computed with
-        kept = round_significant(one)
-        assert abs(kept - one) <= one * Decimal("0.00001")
-        assert "E" not in str(kept)
+        rounded = round_significant(one)
+        assert abs(rounded - one) <= one * Decimal("0.00001")
+        assert "E" not in str(rounded)
 
 
 def test_prices_are_checked_at_the_last_rate_known_by_their_day(table: tuple[DollarExchangeRate, ...]) -> None:

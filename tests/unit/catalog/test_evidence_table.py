@@ -1,4 +1,4 @@
-"""The evidence table: read back as written, every row with a known source, every request one that can be asked."""
+"""The evidence table: read back as written, every row with a known source, every request valid."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def test_rows_read_back_as_written(tmp_path: Path) -> None:
 
 
 def test_every_row_has_a_source_a_place_and_a_time() -> None:
-    known, gpus = evidence_sources(), Catalog().gpu_by_id
+    source_ids, gpus = evidence_sources(), Catalog().gpu_by_id
     rows = measurements()
     assert len(rows) > 15_000
     for row in rows:
-        assert row.source in known
-        assert known[row.source].licence
+        assert row.source in source_ids
+        assert source_ids[row.source].licence
         assert row.path
         assert row.date
         assert row.seconds > 0
         assert row.gpu in gpus
-    assert {source.licence for source in known.values()} >= {"own measurement", "none stated", "Apache-2.0"}
+    assert {source.licence for source in source_ids.values()} >= {"own measurement", "none stated", "Apache-2.0"}
 
 
-def test_every_step_is_a_request_that_can_be_asked() -> None:
+def test_every_step_is_a_valid_request() -> None:
     single, several = steps(measurements()), steps(measurements(), several_gpus=True)
     for row in (*single[::9], *several[::9]):
         from_object(dict(row.request))

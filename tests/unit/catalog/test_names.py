@@ -51,8 +51,8 @@ def test_one_variant_by_many_spellings(catalog: Catalog, typed: str, id: str) ->
     ],
 )
 def test_a_family_is_all_its_variants_and_no_other_product(catalog: Catalog, typed: str, ids: set[str]) -> None:
-    found = {gpu.id for gpu in find_gpus(catalog, typed)}
-    assert ids <= found
+    matches = {gpu.id for gpu in find_gpus(catalog, typed)}
+    assert ids <= matches
     assert {gpu.family for gpu in find_gpus(catalog, typed)} == {find_gpus(catalog, typed)[0].family}
 
 
@@ -80,8 +80,8 @@ def test_a_near_miss_is_suggested(catalog: Catalog) -> None:
 
 
 def test_words_without_quotes_join_to_the_longest_name(catalog: Catalog) -> None:
-    known = {"titan x", "t4"}
-    assert join_names(["titan", "x", "t4", "nope"], known.__contains__) == ("titan x", "t4", "nope")
+    names = {"titan x", "t4"}
+    assert join_names(["titan", "x", "t4", "nope"], names.__contains__) == ("titan x", "t4", "nope")
 
 
 def test_instances_by_name_by_beginning_and_by_provider(catalog: Catalog) -> None:
@@ -111,12 +111,12 @@ def test_counts_before_and_after() -> None:
     assert split_count("x100") == (None, "x100")
 
 
-def test_nearest_prefers_what_begins_alike() -> None:
+def test_nearest_prefers_a_common_prefix() -> None:
     assert nearest("a100", ["A10", "A100 SXM 80GB", "H100"])[0] in ("A100 SXM 80GB", "A10")
     assert nearest("", ["A"]) == ()
 
 
-def test_a_figure_lies_in_its_range() -> None:
+def test_figure_is_within_its_range() -> None:
     assert Figure.exact(3.0, "s").relative_range == (1, 1)
     with pytest.raises(ValueError, match="range"):
         Figure(5, 6, 7, "s", "modelled")

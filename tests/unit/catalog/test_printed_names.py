@@ -219,13 +219,13 @@ def test_there_are_enough_spellings() -> None:
         "AMD Radeon RX 7900M",
     ],
 )
-def test_a_variant_without_a_row_is_never_taken_for_another(catalog: Catalog, printed: str) -> None:
+def test_variant_without_a_row_never_matches_another(catalog: Catalog, printed: str) -> None:
     with pytest.raises(UnknownName):
         find_gpus(catalog, printed)
 
 
 @pytest.mark.parametrize("printed", ["Ascend 910B", "Huawei Ascend 910C", "Ascend 910B3", "8xMI308X"])
-def test_an_accelerator_without_published_figures_is_refused_with_what_is_not_known(catalog: Catalog, printed: str) -> None:
+def test_accelerator_without_published_figures_is_refused_with_the_missing_ones(catalog: Catalog, printed: str) -> None:
     with pytest.raises(NoAnswer, match="not known") as caught:
         find_gpus(catalog, printed)
     assert caught.value.kind == "unsupported-gpu"

@@ -1,4 +1,4 @@
-"""Parts of a decision: what a copy bears, what owning costs, what is said and that everything that may be said has words."""
+"""Parts of a decision: replica capacity, cost of owning, messages, and that every reason has a message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCHES = np.array([1.0, 8.0, 64.0])
 TOKENS, FIRST = np.array([0.02, 0.025, 0.05]), np.array([0.1, 0.1, 0.1])
 
 
-def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
+def test_replica_capacity_is_below_its_full_batch_throughput() -> None:
     rate, _ = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     full = BATCHES / (FIRST + 300 * TOKENS)
     assert (rate < full).all()
@@ -43,21 +43,21 @@ def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
 
 
 @pytest.mark.parametrize(("field", "tight", "loose"), [("tpot_max", 0.03, 0.06), ("ttft_max", 0.11, 5.0)])
-def test_looser_objectives_never_bear_less(field: str, tight: float, loose: float) -> None:
+def test_looser_objectives_never_lower_capacity(field: str, tight: float, loose: float) -> None:
     constraints: list[dict[str, Any]] = [{field: tight}, {field: loose}]
-    one, two = (safe_rates(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in constraints)
+    one, two = (safe_rates(replace(SERVICE, **constraint), BATCHES, TOKENS, FIRST)[0].max() for constraint in constraints)
     assert one <= two
 
 
-def test_a_higher_percentile_bears_less() -> None:
+def test_higher_percentile_lowers_capacity() -> None:
     calm, strict = (safe_rates(replace(SERVICE, percentile=p), BATCHES, TOKENS, FIRST)[0][1:] for p in (50, 99))
     assert (strict < calm).all()
 
 
-def test_first_tokens_wait_longer_the_busier_a_copy() -> None:
-    _, told = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
-    assert (told >= FIRST).all()
-    assert (np.diff(told) > 0).all()
+def test_ttft_grows_with_replica_utilisation() -> None:
+    _, ttft = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
+    assert (ttft >= FIRST).all()
+    assert (np.diff(ttft) > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -76,22 +76,22 @@ def test_how_much_there_is_to_do(catalog: Catalog, request_: dict[str, Any], amo
     assert (work.amount, work.unit, work.assumed) == (amount, unit, False)
 
 
-def test_billing_that_nobody_knows_is_by_the_hour() -> None:
+def test_unknown_billing_is_by_the_hour() -> None:
     assert billing_on("nobody", DAY).granularity == 3600
 
 
 def test_owning_pays_sooner_the_dearer_the_rent() -> None:
     own = OwnershipCosts(10_000.0, 400.0, 2_000.0)
     uses = [compare_with_rent(own, rent).break_even_use for rent in (0.5, 1.0, 2.0, 4.0)]
-    known = [use for use in uses if use is not None]
-    assert known == sorted(known, reverse=True)
+    present = [use for use in uses if use is not None]
+    assert present == sorted(present, reverse=True)
     assert compare_with_rent(own, 0.001).break_even_use is None
     at = compare_with_rent(own, 2.0).break_even_use
     assert at is not None
     assert replace(own, use=at).hour == pytest.approx(2.0)
 
 
-def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
+def test_framework_support_by_vendor_and_year(catalog: Catalog) -> None:
     nvidia, amd = catalog.gpu_by_id["gtx-titan-x"], catalog.gpu_by_id["mi300x"]
     assert runs_frameworks(nvidia, date(2015, 11, 19))
     assert not runs_frameworks(amd, date(2020, 1, 1))
@@ -99,7 +99,7 @@ def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
 
 
 def test_every_reason_has_words() -> None:
-    """Reasons are strings in the code; each that is counted can be told."""
+    """Reasons are strings in the code; each of them has a message."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "decide").glob("*.py"))
     reasons = set(re.findall(r'(?:Infeasibility\(|yield |missed\[|missed: dict\[str, Bools\] = \{)"([a-z-]+)"', text))
     assert len(reasons) > 15
@@ -109,15 +109,15 @@ def test_every_reason_has_words() -> None:
 def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     answer = recommend("serve", "llama-3.1-8b", Requirements(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
     for one in answer.candidates:
-        said = {message.id for message in one.because}
-        assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
-        assert said & {"because.rate", "because.rate-simulated", "because.rate-simulated-one"}
+        reasons = {message.id for message in one.because}
+        assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= reasons
+        assert reasons & {"because.rate", "because.rate-simulated", "because.rate-simulated-one"}
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 
 
-def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
+def test_every_deciding_default_is_in_the_assumptions(catalog: Catalog) -> None:
     answer = recommend("train", "llama-3.1-8b", Requirements(), DAY, catalog, own=False)
-    said = {message.id for message in answer.assumptions}
+    assumptions = {message.id for message in answer.assumptions}
     assert {
         "assumed.precision",
         "assumed.engine",
@@ -125,7 +125,7 @@ def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
         "assumed.work",
         "assumed.startup",
         "assumed.gpus",
-    } <= said
+    } <= assumptions
     result = recommend(
         "train",
         "llama-3.1-8b",
@@ -140,20 +140,20 @@ def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
     assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in result.assumptions}
 
 
-def test_everything_looked_at_is_counted_once(catalog: Catalog) -> None:
+def test_every_candidate_is_counted_once(catalog: Catalog) -> None:
     """What filters and memory remove, and what is left, are all there is."""
     answer = recommend("serve", "llama-3.1-70b", Requirements(provider="aws"), DAY, catalog, own=False, rate=1.0)
     before = sum(answer.rejected.reasons.get(name, 0) for name in ("unknown-gpu", "slice", "framework", "provider", "gpus"))
     assert 0 < before < answer.considered
 
 
-def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
-    asked: list[tuple[str, str, dict[str, Any]]] = [
+def test_answer_equals_estimate(catalog: Catalog) -> None:
+    requests: list[tuple[str, str, dict[str, Any]]] = [
         ("serve", "llama-3.1-8b", {"rate": 1.0}),
         ("train", "llama-3.1-8b", {}),
         ("train", "bert-large", {}),
     ]
-    for task, model, fields in asked:
+    for task, model, fields in requests:
         best = recommend(task, model, Requirements(), DAY, catalog, own=False, **fields).answer
         claim = estimate(
             task, model, catalog, own=False, gpu=best.gpu, gpus=best.gpus // best.copies, precision=best.precision,
@@ -175,7 +175,7 @@ def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -
 
 
 def years_paid(hours: float, committed: float, price: float, plain: float) -> float:
-    """What a service of so many hours costs on a committed offer, in hours at its price."""
+    """Cost of a service of a number of hours on a committed offer, in hours at its price."""
     one = np.ones(1)
     terms = OfferTerms(
         price=price * one, machines=one, spot=np.zeros(1, dtype=bool), years=committed * one, granularity=one, minimum=one,
@@ -191,7 +191,7 @@ def test_a_service_of_a_year_is_bound_for_one_year() -> None:
     assert years_paid(6000.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)  # a commitment is paid whole
 
 
-def test_what_a_commitment_leaves_is_on_demand_where_that_is_cheaper() -> None:
+def test_remainder_of_a_commitment_is_on_demand_if_cheaper() -> None:
     assert years_paid(8760.0 + 730.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0 + 730.0 / 0.6)
     assert years_paid(8760.0 + 8000.0, 1.0, 0.6, 1.0) == pytest.approx(2 * 8760.0)
     assert years_paid(8760.0 + 730.0, 1.0, 0.6, float("nan")) == pytest.approx(2 * 8760.0)

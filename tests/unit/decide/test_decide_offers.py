@@ -1,4 +1,4 @@
-"""Which offers are looked at: slices, old prices, engines; mixes of terms; what the tables rest on; runs of an estimate."""
+"""Which offers are considered: slices, stale prices, engines; mixes of terms; sources of tables; runs of an estimate."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DAY, AWS_DAY = date(2026, 10, 1), date(2021, 5, 16)
 CATALOG = Catalog()
 
 
-def asked(
+def recommended(
     task: str = "train", model: str = "resnet50", day: date = DAY, fields: Any = None, **constraints: Any
 ) -> RecommendAnswer:
     return recommend(task, model, Requirements(**constraints), day, CATALOG, own=False, **(fields or {}))
 
 
-def test_a_slice_has_its_share_of_everything() -> None:
+def test_gpu_slice_has_its_share_of_memory_bandwidth_and_peaks() -> None:
     whole = CATALOG.gpu_by_id["l4"]
     part = sliced(whole, 0.25)
     assert part.memory_bytes == whole.memory_bytes // 4
@@ -42,68 +42,68 @@ def test_a_slice_has_its_share_of_everything() -> None:
     assert sliced(whole, 1.0) is whole
 
 
-def test_a_fraction_of_a_gpu_serves_what_is_small() -> None:
-    answer = asked("serve", fields={"rate": 10.0}, provider="aws", term="on-demand")
+def test_fraction_of_a_gpu_serves_a_small_workload() -> None:
+    answer = recommended("serve", fields={"rate": 10.0}, provider="aws", term="on-demand")
     assert answer.answer.gpus == 0.125
     assert answer.answer.instance == "g6f.large"
     assert "assumed.slice" in {one.id for one in answer.assumptions}
-    whole = asked("serve", fields={"rate": 10.0}, provider="aws", term="on-demand", gpus=(1.0, 8.0))
+    whole = recommended("serve", fields={"rate": 10.0}, provider="aws", term="on-demand", gpus=(1.0, 8.0))
     assert whole.answer.gpus >= 1
     assert whole.answer.cost.amount > answer.answer.cost.amount
-    assert all(one.gpus >= 1 for one in asked(provider="aws", limit=50).candidates)
+    assert all(one.gpus >= 1 for one in recommended(provider="aws", limit=50).candidates)
 
 
 def test_slices_of_a_gpu_and_the_whole_have_batches_of_their_own_in_offline_inference() -> None:
-    answer = asked("batch", "qwen2.5-0.5b", provider="aws", term="on-demand", gpu="L4", gpus=(0.05, 8.0), limit=20)
+    answer = recommended("batch", "qwen2.5-0.5b", provider="aws", term="on-demand", gpu="L4", gpus=(0.05, 8.0), limit=20)
     batches = {one.gpus: one.batch for one in answer.candidates}
     assert batches[0.25] < batches[0.5] < batches[1.0]
 
 
-def test_old_spot_prices_count_only_where_spot_is_asked_for() -> None:
-    plain = asked(day=AWS_DAY, provider="aws", limit=50)
+def test_stale_spot_prices_count_only_if_spot_is_requested() -> None:
+    plain = recommended(day=AWS_DAY, provider="aws", limit=50)
     assert all(one.term != "spot" for one in plain.candidates)
     assert plain.rejected.reasons["old-price"] >= 3
-    answer = asked(day=AWS_DAY, provider="aws", term="spot", limit=50)
+    answer = recommended(day=AWS_DAY, provider="aws", term="spot", limit=50)
     assert answer.answer.price_age_days > 365
     with pytest.raises(NoAnswer):
-        asked(day=AWS_DAY, provider="aws", term="spot", max_age="365d")
+        recommended(day=AWS_DAY, provider="aws", term="spot", max_age="365d")
 
 
 def test_an_engine_that_cannot_run_there_is_left_out() -> None:
     with pytest.raises(NoAnswer) as none:
-        asked("serve", "llama-3.1-8b", gpu="K80", day=AWS_DAY, fields={"rate": 0.1})
+        recommended("serve", "llama-3.1-8b", gpu="K80", day=AWS_DAY, fields={"rate": 0.1})
     assert "engine" in str(none.value.message)
-    old = asked("serve", "llama-3.1-8b", gpu="V100-SXM-16GB", fields={"rate": 0.2})
+    old = recommended("serve", "llama-3.1-8b", gpu="V100-SXM-16GB", fields={"rate": 0.2})
     assert "recommend.engine-earlier" in {one.id for one in old.warnings}
 
 
-def test_other_engines_are_told_unless_one_is_named() -> None:
-    plain = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0})
+def test_other_engines_are_listed_unless_one_is_requested() -> None:
+    plain = recommended("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0})
     assert plain.engines
     assert {one.engine for one in plain.engines} <= {"sglang", "tensorrt-llm"}
     assert all(0.3 < one.speed < 3 for one in plain.engines)
-    answer = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0, "engine": "vllm"})
+    answer = recommended("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0, "engine": "vllm"})
     assert answer.engines == ()
 
 
-def test_spot_comes_with_what_to_fall_back_on() -> None:
-    answer = asked(provider="aws,gcp", term="on-demand,spot")
+def test_spot_answer_has_an_on_demand_fallback() -> None:
+    answer = recommended(provider="aws,gcp", term="on-demand,spot")
     assert answer.answer.term == "spot"
     assert answer.fallback is not None
     assert answer.fallback.term == "on-demand"
     costs = [answer.answer.cost.amount, *(one.cost.amount for one in answer.shares)]
     assert costs == sorted(costs)
     assert answer.shares[-1].on_demand == 1.0
-    assert asked(provider="aws", term="on-demand").shares == ()
+    assert recommended(provider="aws", term="on-demand").shares == ()
 
 
-def test_with_cuda_is_told_where_the_answer_has_none() -> None:
-    answer = asked(model="resnet50", buy=True, gpu="RX 7900 XTX,RTX 4060 Ti 16GB")
-    told = {answer.answer.gpu} | ({answer.with_cuda.gpu} if answer.with_cuda else set())
+def test_best_cuda_candidate_is_listed_if_the_answer_has_none() -> None:
+    answer = recommended(model="resnet50", buy=True, gpu="RX 7900 XTX,RTX 4060 Ti 16GB")
+    gpus = {answer.answer.gpu} | ({answer.with_cuda.gpu} if answer.with_cuda else set())
     if "cuda" not in CATALOG.gpu_by_id[answer.answer.gpu].supports:
         assert answer.with_cuda is not None
         assert "cuda" in CATALOG.gpu_by_id[answer.with_cuda.gpu].supports
-    assert told
+    assert gpus
 
 
 @pytest.mark.parametrize(
@@ -116,21 +116,21 @@ def test_with_cuda_is_told_where_the_answer_has_none() -> None:
 )
 def test_relaxations_were_tried(question: tuple[str, str], fields: Any, constraints: Any, change: Any) -> None:
     with pytest.raises(NoAnswer) as none:
-        asked(*question, fields=fields, **constraints)
+        recommended(*question, fields=fields, **constraints)
     hint = none.value.hint
     assert hint is not None
-    ways: Any = hint.values["ways"]
-    ids = {one.id for one in ways}
+    relaxations: Any = hint.values["ways"]
+    ids = {one.id for one in relaxations}
     assert ids & {"relax.gpus", "relax.without"}
-    assert asked(*question, fields=fields, **change).answer
+    assert recommended(*question, fields=fields, **change).answer
 
 
 def test_one_relaxation_too_many_requests() -> None:
     with pytest.raises(NoAnswer) as none:
-        asked("serve", "llama-3.1-8b", fields={"rate": 1e6}, provider="aws")
+        recommended("serve", "llama-3.1-8b", fields={"rate": 1e6}, provider="aws")
     assert none.value.hint is not None
-    ways: Any = none.value.hint.values["ways"]
-    assert "relax.copies" in {one.id for one in ways}
+    relaxations: Any = none.value.hint.values["ways"]
+    assert "relax.copies" in {one.id for one in relaxations}
 
 
 @pytest.mark.parametrize(
@@ -141,24 +141,26 @@ def test_one_relaxation_too_many_requests() -> None:
         {"budget": "5xyz"}, {"power_price": "abc"}, {"max_latency": "5ms"}, {"rank": "best"},
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(constraints: Any) -> None:
+def test_contradictory_constraints_are_refused(constraints: Any) -> None:
     with pytest.raises(UsageError):
-        asked(**constraints)
+        recommended(**constraints)
 
 
 def test_images_are_not_counted_in_tokens() -> None:
     with pytest.raises(UsageError):
-        asked(fields={"tokens": 10**9})
+        recommended(fields={"tokens": 10**9})
 
 
 def test_more_epochs_take_longer_and_cost_more() -> None:
-    once, thrice = (asked("finetune", "llama-3.1-8b", fields={"epochs": n, "lora_rank": 16}, gpu="A100") for n in (1.0, 3.0))
+    once, thrice = (
+        recommended("finetune", "llama-3.1-8b", fields={"epochs": n, "lora_rank": 16}, gpu="A100") for n in (1.0, 3.0)
+    )
     assert thrice.answer.run_time.value > 2 * once.answer.run_time.value
     assert thrice.answer.cost.amount > once.answer.cost.amount
 
 
 def test_own_machines_are_not_billed_by_the_hour() -> None:
-    answer = asked(owned="1xV100-SXM-16GB", gpu="V100-SXM-16GB", rank="cost").answer
+    answer = recommended(owned="1xV100-SXM-16GB", gpu="V100-SXM-16GB", rank="cost").answer
     assert answer.term == "owned"
     share = float(answer.cost.amount) / float(answer.cost_per_hour.amount)
     assert share == pytest.approx(answer.run_time.value / 3600.0, rel=0.01)
@@ -188,7 +190,7 @@ def run(fields: dict[str, Any], day: date = DAY) -> Any:
     return estimate_workload(request, lookup_cache(CATALOG, own=False, as_of=day)).run
 
 
-def test_an_estimate_tells_the_run_and_its_cost_on_a_day() -> None:
+def test_estimate_has_the_run_and_its_cost_on_a_day() -> None:
     assert run({}) is None
     one, two = run({"epochs": 1.0}), run({"epochs": 2.0, "samples": 1_281_167})
     assert two.time.value == pytest.approx(2 * one.time.value)
@@ -217,8 +219,8 @@ def test_a_service_without_a_model_does_not_rest_on_spot() -> None:
     assert asked_for.answer.term == "spot"
 
 
-def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
-    answer = asked("finetune", "llama-3.1-8b")
+def test_other_engines_are_listed_for_the_same_layout_and_batch() -> None:
+    answer = recommended("finetune", "llama-3.1-8b")
     best = answer.answer
     layout = {name: getattr(best.parallel, name) for name in ("dp", "tp", "pp", "zero", "sp")}
     same = {
@@ -234,25 +236,25 @@ def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
         assert line.speed == pytest.approx(other.throughput.value / plain.throughput.value, rel=0.02)
 
 
-def test_whole_hours_are_said_and_billed_at_both_ends() -> None:
-    best = asked(provider="cudo", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
+def test_whole_hours_are_noted_and_billed_at_both_ends() -> None:
+    best = recommended(provider="cudo", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
     assert "because.billed" in {one.id for one in best.because}
     assert best.run_time.high < 3600
     assert best.cost.low == best.cost.amount == best.cost.high == best.cost_per_hour.amount
 
 
-def test_a_host_that_cannot_feed_its_gpus_is_said_in_the_first_sentence() -> None:
-    starving = asked(provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
+def test_first_sentence_names_a_host_too_slow_for_its_gpus() -> None:
+    starving = recommended(provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
     assert starving.sentence.id == "recommend.sentence-fed"
-    fed = asked(model="bert-large", provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
+    fed = recommended(model="bert-large", provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
     assert fed.sentence.id == "recommend.sentence-run"
 
 
-def test_prices_nobody_saw_for_long_do_not_win_unless_named() -> None:
-    answer = asked(limit=50)
+def test_stale_prices_do_not_win_unless_named() -> None:
+    answer = recommended(limit=50)
     rows = (*answer.candidates, answer.cheapest, answer.fastest)
     assert all(one.price_age_days <= 400 for one in rows)
-    everything = asked(limit=50, max_age="7000d", rank="cost")
+    everything = recommended(limit=50, max_age="7000d", rank="cost")
     oldest = max(everything.candidates, key=lambda one: one.price_age_days)
     assert oldest.price_age_days > 400
-    assert asked(provider=oldest.provider, gpu=oldest.gpu, limit=50).candidates
+    assert recommended(provider=oldest.provider, gpu=oldest.gpu, limit=50).candidates

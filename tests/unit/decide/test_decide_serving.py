@@ -25,13 +25,13 @@ from whichgpu.workload.workload import Parallel, Workload
 
 DAY = date(2026, 10, 1)
 CATALOG = Catalog()
-FEW = "aws,lambda"
+PROVIDERS = "aws,lambda"
 
 
 @cache
 def served(rate: float = 2.0, tpot: float | None = 0.05, **constraints: Any) -> RecommendAnswer | None:
     fields: dict[str, Any] = {"rate": rate, "seq_in": 500, "seq_out": 200} | ({"tpot_max": tpot} if tpot else {})
-    constraints = {"provider": FEW, "term": "on-demand", "gpus": (1.0, 4.0)} | constraints
+    constraints = {"provider": PROVIDERS, "term": "on-demand", "gpus": (1.0, 4.0)} | constraints
     try:
         return recommend("serve", "llama-3.1-8b", Requirements(**constraints), DAY, CATALOG, own=False, **fields)
     except NoAnswer:
@@ -42,7 +42,9 @@ def served(rate: float = 2.0, tpot: float | None = 0.05, **constraints: Any) -> 
     st.floats(0.002, 0.2), st.floats(1.01, 3.0), st.floats(0.01, 3.0), st.sampled_from([None, 0.05, 0.2]),
     st.sampled_from([50.0, 95.0, 99.0]),
 )  # fmt: skip
-def test_hope_is_never_below_what_is_sure(step: float, growth: float, first: float, tpot: float | None, share: float) -> None:
+def test_rate_bound_is_never_below_the_safe_rate(
+    step: float, growth: float, first: float, tpot: float | None, share: float
+) -> None:
     work = Workload("serve", "m", rate=1.0, seq_in=500, seq_out=200, tpot_max=tpot, percentile=share)
     batches = np.array([1.0, 4.0, 16.0, 64.0])
     tokens = np.array([step * growth**power for power in range(4)])
@@ -67,7 +69,7 @@ def test_the_answer_was_simulated_and_keeps_its_objective() -> None:
     ("model", "rate", "lengths", "tpot"),
     [("llama-3.1-8b", 6.0, (1000, 300), 0.05), ("llama-3.1-70b", 6.0, (1000, 300), 0.03), ("qwen2.5-7b", 4.0, (100, 600), None)],
 )
-def test_the_answer_holds_when_many_more_requests_come(
+def test_answer_holds_in_a_longer_simulation(
     model: str, rate: float, lengths: tuple[int, int], tpot: float | None
 ) -> None:  # fmt: skip
     """Ten times the requests it was chosen by: enough of them keep the objective, and no queue grows without end."""
@@ -125,7 +127,7 @@ def test_fastest_of_a_service_answers_soonest() -> None:
     assert costs == sorted(costs)
 
 
-def test_without_objectives_nobody_waits_for_the_text() -> None:
+def test_without_objectives_a_default_tpot_limit_applies() -> None:
     answer = served(tpot=None)
     assert answer is not None
     assert answer.answer.tpot is not None
@@ -134,9 +136,9 @@ def test_without_objectives_nobody_waits_for_the_text() -> None:
 
 
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(1, 90))
-def test_the_least_number_of_copies_is_found(fewest: int, more: int, enough: int) -> None:
-    found = _fewest(fewest, fewest + more, lambda count: count >= enough)
-    assert found == (None if enough > fewest + more else max(fewest, enough))
+def test_smallest_number_of_replicas_is_found(fewest: int, more: int, needed: int) -> None:
+    total = _fewest(fewest, fewest + more, lambda count: count >= needed)
+    assert total == (None if needed > fewest + more else max(fewest, needed))
 
 
 def _llama70(**constraints: Any) -> RecommendAnswer:
@@ -152,8 +154,8 @@ def test_every_row_shown_was_simulated_and_keeps_its_objective() -> None:
     assert all(one.tpot is not None and one.tpot.value <= 0.05 for one in rows)
 
 
-def test_a_row_is_the_same_whether_its_gpu_is_asked_for_or_not() -> None:
-    """Nor does any GPU asked for by itself cost less than the answer, as pairs of H100 with little cache once did."""
+def test_row_does_not_depend_on_its_gpu_being_requested() -> None:
+    """No GPU requested by itself costs less than the answer, as pairs of H100 with a small KV cache once did."""
     answer = _llama70()
     for gpu in dict.fromkeys(one.gpu for one in answer.candidates[:4]):
         alone = _llama70(gpu=gpu).answer

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import PLAIN, linear
+from tests.serving_cases import DEFAULT_LIMITS, linear
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.base.parallel.sweep import run_sweep
@@ -33,10 +33,10 @@ PRICES = {"a": Rates(Decimal("4"), Decimal("1"))}
 
 
 def fleet(copies: int) -> Fleet:
-    return Fleet((ReplicaPool("a", linear(replace(PLAIN, max_sequences=4)), copies),))
+    return Fleet((ReplicaPool("a", linear(replace(DEFAULT_LIMITS, max_sequences=4)), copies),))
 
 
-def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:
+def test_mean_machines_per_spot_replica_match_a_long_simulation() -> None:
     lives = Interruptions(rate=360.0, notice=0.5, warm_up=2.0, outage=5.0)
     own = replace(fleet_under("spot-with-fallback", fleet(4), lives), seed=1)
     outcome = simulate_fleet(own, Load(5.0, Lengths(5), Lengths(5), 20_000).arrivals())
@@ -52,7 +52,7 @@ def test_shares_of_time_stay_when_machines_live_faster() -> None:
     assert machines_per_spot_replica(faster(lives, 7.0)) == pytest.approx(machines_per_spot_replica(lives))
 
 
-def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
+def test_every_policy_has_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
     answer = cost_of_policies(fleet(3), LOAD, GOALS, PRICES, OFTEN)
     by = {one.policy: one for one in answer.policies}
     assert set(by) == {"on-demand", "spot-with-fallback", "mixed", "spot"}
@@ -64,12 +64,12 @@ def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_fi
     assert by["spot"].cost.amount < by["spot"].copies["a"] * 1
     assert by["spot"].met < by["on-demand"].met or by["spot"].more
     assert all(one.met >= 0.9 for one in answer.policies if one.kept)
-    kept = [one.cost.amount for one in answer.policies if one.kept]
-    assert kept == sorted(kept)
+    amounts = [one.cost.amount for one in answer.policies if one.kept]
+    assert amounts == sorted(amounts)
     assert "Cheapest" in english().render(answer.sentence)
 
 
-def test_without_prices_or_spot_it_says_so() -> None:
+def test_missing_prices_or_spot_are_reported() -> None:
     with pytest.raises(UsageError, match="no price for a"):
         cost_of_policies(fleet(1), LOAD, GOALS, {})
     with pytest.raises(UsageError, match="unknown policy"):
@@ -79,7 +79,7 @@ def test_without_prices_or_spot_it_says_so() -> None:
     assert "not offered on spot" in english().render(answer.warnings[0])
 
 
-def test_a_fleet_too_small_under_any_policy_is_told_as_such() -> None:
+def test_fleet_too_small_under_any_policy_is_reported() -> None:
     answer = cost_of_policies(fleet(1), LOAD.at(4000.0), GOALS, PRICES, OFTEN, ["on-demand"])
     assert not answer.policies[0].kept
     assert answer.policies[0].more == 6

@@ -1,4 +1,4 @@
-"""Every row of a recommendation is counted and timed alike: what is shown of a GPU does not depend on what stands beside it."""
+"""Every row of a recommendation is estimated the same way: a GPU's figures do not depend on the other rows."""
 
 from __future__ import annotations
 

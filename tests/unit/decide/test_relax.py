@@ -1,4 +1,4 @@
-"""How far a limit would have to be moved for something to pass: read off the candidate that is nearest and keeps to the rest."""
+"""Smallest change of a limit with which a candidate passes: that of the nearest candidate within the other limits."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ DAY = date(2026, 10, 1)
 
 def candidates(missed: dict[str, list[bool]], **columns: list[float]) -> Any:
     """Three candidates, of groups 7, 8 and 9."""
-    given = {"spent": [30.0, 20.0, 10.0], "copies": [1.0, 2.0, 3.0], "gpus": [1.0, 2.0, 4.0], "hours": [1.0, 2.0, 3.0]} | columns
-    arrays = {name: np.array(values, dtype=float) for name, values in given.items()}
+    fields = {"spent": [30.0, 20.0, 10.0], "copies": [1.0, 2.0, 3.0], "gpus": [1.0, 2.0, 4.0], "hours": [1.0, 2.0, 3.0]} | columns
+    arrays = {name: np.array(values, dtype=float) for name, values in fields.items()}
     return SimpleNamespace(
         group=np.array([7, 8, 9]),
         missed={name: np.array(lost) for name, lost in missed.items()},
@@ -40,85 +40,96 @@ def candidates(missed: dict[str, list[bool]], **columns: list[float]) -> Any:
     )
 
 
-def ranked(told: Any) -> Callable[[Any], Any]:
-    return lambda order: (told, order(told))
+def ranked(evaluated: Any) -> Callable[[Any], Any]:
+    return lambda order: (evaluated, order(evaluated))
 
 
-def constraints(**given: Any) -> Constraints:
-    return Constraints(DAY, **given)
+def constraints(**fields: Any) -> Constraints:
+    return Constraints(DAY, **fields)
 
 
 def usd(amount: str) -> Money:
     return Money(Decimal(amount), "USD")
 
 
-def said(message: Message | None) -> tuple[str, dict[str, object]]:
+def id_and_values(message: Message | None) -> tuple[str, dict[str, object]]:
     assert message is not None
     return message.id, dict(message.values)
 
 
 def test_the_budget_that_suffices_is_that_of_the_cheapest_that_keeps_to_the_rest() -> None:
-    told = candidates({"budget": [True, True, True], "deadline": [False, False, True]}, spent=[30.0, 20.123, 10.0])
-    moved = smallest_change("budget", constraints(budget=usd("5"), deadline=7200.0), None, ranked(told))
-    assert said(moved) == ("relax.budget", {"value": "20.2usd"})
-    assert said(smallest_change("deadline", constraints(deadline=60.0), None, ranked(candidates({"deadline": [True] * 3})))) == (
+    evaluated = candidates({"budget": [True, True, True], "deadline": [False, False, True]}, spent=[30.0, 20.123, 10.0])
+    moved = smallest_change("budget", constraints(budget=usd("5"), deadline=7200.0), None, ranked(evaluated))
+    assert id_and_values(moved) == ("relax.budget", {"value": "20.2usd"})
+    assert id_and_values(
+        smallest_change("deadline", constraints(deadline=60.0), None, ranked(candidates({"deadline": [True] * 3})))
+    ) == (
         "relax.deadline",
         {"value": "1h"},
     )
 
 
 @pytest.mark.parametrize(("per", "unit"), [("hour", "/h"), ("month", "/month"), (None, "")])
-def test_a_budget_is_told_as_it_was_given(per: str | None, unit: str) -> None:
-    assert said(budget_change(12.0, constraints(budget_per=per, currency="EUR"))) == ("relax.budget", {"value": f"12eur{unit}"})
+def test_budget_relaxation_has_the_request_s_currency_and_period(per: str | None, unit: str) -> None:
+    assert id_and_values(budget_change(12.0, constraints(budget_per=per, currency="EUR"))) == (
+        "relax.budget",
+        {"value": f"12eur{unit}"},
+    )
 
 
-def test_where_nothing_keeps_to_the_rest_moving_one_limit_helps_nobody() -> None:
-    told = candidates({"budget": [True] * 3, "deadline": [True] * 3})
-    assert smallest_change("budget", constraints(), None, ranked(told)) is None
+def test_no_relaxation_of_one_limit_if_others_fail_too() -> None:
+    evaluated = candidates({"budget": [True] * 3, "deadline": [True] * 3})
+    assert smallest_change("budget", constraints(), None, ranked(evaluated)) is None
 
 
 @pytest.mark.parametrize("name", ["commitment", "spot-service"])
-def test_what_is_kept_or_not_is_waived(name: str) -> None:
-    assert said(smallest_change(name, constraints(), None, ranked(candidates({name: [True] * 3})))) == (f"relax.{name}", {})
+def test_boolean_constraints_are_waived(name: str) -> None:
+    assert id_and_values(smallest_change(name, constraints(), None, ranked(candidates({name: [True] * 3})))) == (
+        f"relax.{name}",
+        {},
+    )
 
 
-def test_too_many_copies_are_told_as_the_rate_that_needs_no_more() -> None:
-    told = candidates({"copies": [True] * 3}, copies=[200.0, 128.0, 500.0])
-    assert said(smallest_change("copies", constraints(), 100.0, ranked(told))) == ("relax.copies", {"rate": "50/s"})
+def test_replica_limit_is_relaxed_as_the_rate_it_sustains() -> None:
+    evaluated = candidates({"copies": [True] * 3}, copies=[200.0, 128.0, 500.0])
+    assert id_and_values(smallest_change("copies", constraints(), 100.0, ranked(evaluated))) == ("relax.copies", {"rate": "50/s"})
     assert MAX_REPLICAS == 64
 
 
-@pytest.mark.parametrize(("asked", "value"), [((8.0, 16.0), "4..16"), ((3.0, 3.0), "3..4"), ((1.0, 1.0), "1..2")])
-def test_a_span_of_gpus_is_widened_to_the_nearest(asked: tuple[float, float], value: str) -> None:
-    told = candidates({"gpus-in-all": [True] * 3}, gpus=[2.0, 2.0, 4.0])
-    assert said(smallest_change("gpus-in-all", constraints(gpus=asked), None, ranked(told))) == ("relax.gpus", {"value": value})
+@pytest.mark.parametrize(("span", "value"), [((8.0, 16.0), "4..16"), ((3.0, 3.0), "3..4"), ((1.0, 1.0), "1..2")])
+def test_a_span_of_gpus_is_widened_to_the_nearest(span: tuple[float, float], value: str) -> None:
+    evaluated = candidates({"gpus-in-all": [True] * 3}, gpus=[2.0, 2.0, 4.0])
+    assert id_and_values(smallest_change("gpus-in-all", constraints(gpus=span), None, ranked(evaluated))) == (
+        "relax.gpus",
+        {"value": value},
+    )
 
 
-def test_budget_and_deadline_are_moved_together_by_the_least_in_all() -> None:
+def test_budget_and_deadline_are_relaxed_together_by_the_smallest_total() -> None:
     """By ratios: the first is thrice the budget in time, the second 1.5 and 1.2 times, the third thrice the deadline."""
-    told = candidates(
+    evaluated = candidates(
         {"budget": [True, True, False], "deadline": [False, True, True]}, spent=[30.0, 15.0, 9.0], hours=[1.0, 1.2, 3.0]
     )
     limits = constraints(budget=usd("10"), deadline=3600.0)
-    moved = smallest_change_of_both(limits, ranked(told))
+    moved = smallest_change_of_both(limits, ranked(evaluated))
     assert moved is not None
     assert moved.id == "relax.both"
-    assert said(moved.values["one"]) == ("relax.budget", {"value": "15usd"})  # type: ignore[arg-type]
-    assert said(moved.values["other"]) == ("relax.deadline", {"value": "1.2h"})  # type: ignore[arg-type]
-    assert groups_nearest(told, limits) == {7, 9}  # budget alone rests on the first, the deadline alone on the last
+    assert id_and_values(moved.values["one"]) == ("relax.budget", {"value": "15usd"})  # type: ignore[arg-type]
+    assert id_and_values(moved.values["other"]) == ("relax.deadline", {"value": "1.2h"})  # type: ignore[arg-type]
+    assert groups_nearest(evaluated, limits) == {7, 9}  # budget alone depends on the first, the deadline alone on the last
 
 
-def test_where_neither_alone_helps_both_lean_on_the_one_least_beyond() -> None:
-    told = candidates({"budget": [True] * 3, "deadline": [True] * 3}, spent=[30.0, 15.0, 20.0], hours=[9.0, 1.2, 3.0])
+def test_if_neither_alone_helps_both_use_the_candidate_nearest_to_the_limits() -> None:
+    evaluated = candidates({"budget": [True] * 3, "deadline": [True] * 3}, spent=[30.0, 15.0, 20.0], hours=[9.0, 1.2, 3.0])
     limits = constraints(budget=usd("10"), deadline=3600.0)
-    assert groups_nearest(told, limits) == {8}
-    assert groups_nearest(told, constraints()) == set()
-    assert smallest_change_of_both(constraints(budget=usd("10")), ranked(told)) is None
+    assert groups_nearest(evaluated, limits) == {8}
+    assert groups_nearest(evaluated, constraints()) == set()
+    assert smallest_change_of_both(constraints(budget=usd("10")), ranked(evaluated)) is None
     lost = candidates({"budget": [True] * 3, "deadline": [True] * 3, "copies": [True] * 3})
     assert smallest_change_of_both(limits, ranked(lost)) is None
 
 
-def test_how_far_the_nearest_group_is_off_is_told_by_its_reason_alone() -> None:
+def test_distance_of_the_nearest_group_counts_its_own_reason_only() -> None:
     results: list[Any] = [
         Infeasibility("memory", 0.5),
         Infeasibility("memory", 0.2),

@@ -42,7 +42,7 @@ def test_a_freed_block_is_used_again_and_the_remainder_stays_free() -> None:
     assert peaks((1, 30 * MIB), (1, -30 * MIB), (2, 12 * MIB), (3, 18 * MIB)) == (30 * MIB, 30 * MIB)
 
 
-def test_the_smallest_block_that_is_large_enough_is_taken() -> None:
+def test_smallest_sufficient_block_is_used() -> None:
     # 3 takes the 12 MiB block, so that the 40 MiB one still serves 4.
     events = [(1, 40 * MIB), (2, 12 * MIB), (1, -1), (2, -1), (3, 12 * MIB), (4, 40 * MIB)]
     assert peaks(*events) == (52 * MIB, 52 * MIB)
@@ -61,7 +61,7 @@ def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
     assert peaks(*events) == (30 * MIB, 50 * MIB)
 
 
-def test_the_breakdown_tells_what_was_held_at_the_peak() -> None:
+def test_breakdown_lists_memory_allocated_at_the_peak() -> None:
     replay = replay_events(
         [(1, 4 * MIB), (2, 100), (3, 8 * MIB), (3, -1), (4, 512)], {1: "weights", 2: "input", 3: "activations"}
     )
@@ -69,27 +69,25 @@ def test_the_breakdown_tells_what_was_held_at_the_peak() -> None:
     assert replay.breakdown == {"weights": 4 * MIB, "input": 512, "activations": 8 * MIB}
 
 
-def test_nothing_takes_nothing_and_a_death_without_a_birth_is_ignored() -> None:
+def test_zero_bytes_take_no_memory_and_unknown_frees_are_ignored() -> None:
     assert peaks() == (0, 0)
     assert peaks((7, -512)) == (0, 0)
 
 
 @given(st.lists(st.integers(1, 64 * MIB), max_size=40), st.randoms(use_true_random=False))
-def test_reserved_is_never_less_than_allocated_and_allocated_never_less_than_asked(
-    sizes: list[int], chance: random.Random
-) -> None:
+def test_reserved_covers_allocated_and_allocated_covers_requested(sizes: list[int], chance: random.Random) -> None:
     events: list[Event] = []
     alive: dict[int, int] = {}
-    most = 0
+    peak = 0
     for id, size in enumerate(sizes):
         events.append((id, size))
         alive[id] = size
-        most = max(most, sum(alive.values()))
+        peak = max(peak, sum(alive.values()))
         if chance.random() < 0.5:
             gone = chance.choice(sorted(alive))
             events.append((gone, -alive.pop(gone)))
     replay = replay_events(events)
-    assert most <= replay.peak_allocated <= replay.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
+    assert peak <= replay.peak_allocated <= replay.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
 
 
 def test_20_000_events_take_a_fraction_of_a_second() -> None:

@@ -27,7 +27,7 @@ def test_decoding_alone_bounds_them_from_above() -> None:
     assert LOADERS["torchvision"].per_vcpu.high < 360
 
 
-def test_every_rate_cites_what_exists(catalog: Catalog) -> None:
+def test_every_rate_cites_an_existing_source(catalog: Catalog) -> None:
     for loader in LOADERS.values():
         assert loader.per_vcpu.sources
         assert all(id in catalog.sources for id in loader.per_vcpu.sources)
@@ -76,11 +76,11 @@ def test_more_threads_never_feed_less_and_more_samples_never_need_fewer(rate: fl
     assert here.cores.value == pytest.approx(here.vcpus.value / 2)
 
 
-def test_the_remark_says_what_is_needed_and_whether_it_is_there() -> None:
-    def told(vcpus: float | None) -> str:
+def test_remark_has_required_and_available_vcpus() -> None:
+    def remark(vcpus: float | None) -> str:
         return english().render(loading_remark(1154, vcpus))
 
-    assert "about 9 vCPUs" in told(None)
-    assert "are too few to feed" in told(2)
-    assert "may be too few to feed" in told(8)
-    assert "are enough to feed" in told(96)
+    assert "about 9 vCPUs" in remark(None)
+    assert "are too few to feed" in remark(2)
+    assert "may be too few to feed" in remark(8)
+    assert "are enough to feed" in remark(96)

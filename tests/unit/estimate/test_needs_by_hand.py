@@ -46,9 +46,9 @@ def part(lines: Any, name: str) -> tuple[float, float]:
 
 def test_bytes_on_lines() -> None:
     """Four layers at one, two and eight sequences."""
-    told = _allocated_bytes(LINES, Parallel(), 4.0, np.array([1.0, 2.0, 8.0]), 0.0)
+    sizes = _allocated_bytes(LINES, Parallel(), 4.0, np.array([1.0, 2.0, 8.0]), 0.0)
     fixed = (100 + 4 * 10) + (200 + 4 * 20) + 4 * 1
-    assert told.tolist() == [fixed + many * (3 + 4 * 5) for many in (1, 2, 8)]
+    assert sizes.tolist() == [fixed + many * (3 + 4 * 5) for many in (1, 2, 8)]
     spread = _allocated_bytes(LINES, Parallel(dp=2, zero=1), 4.0, np.array([1.0]), 7.0)
     assert spread.tolist() == [fixed - 140 + 23 + 7]
 
@@ -64,7 +64,7 @@ def test_a_layer_s_gradients_before_they_are_added() -> None:
     assert needs(lora_rank=4)._unadded_gradient_bytes(LINES, Parallel()) == 1
 
 
-def test_what_zero_has_whole_for_a_while() -> None:
+def test_zero_temporarily_gathered_bytes() -> None:
     """The larger of a layer and one end: of a table that is also the head all of it, else half."""
     assert [needs()._gathered_bytes(LINES, Parallel(dp=2, zero=zero)) for zero in range(4)] == [0, 0, 50, 2 * 50 + 10]
     tied = needs(replace(TINY, tied=True))
@@ -73,7 +73,7 @@ def test_what_zero_has_whole_for_a_while() -> None:
     assert needs()._gathered_bytes(deep, Parallel(dp=2, zero=2)) == 10
 
 
-def test_copies_of_autocast_that_checkpoints_hold() -> None:
+def test_autocast_copies_held_by_checkpoints() -> None:
     mixed = needs(precision="amp-bf16")
     assert mixed._autocast_bytes(LINES, Parallel(), "full") == 5.0  # half of a layer's fp32 weights
     assert mixed._autocast_bytes(LINES, Parallel(), "none") == 0.0
@@ -92,19 +92,19 @@ def test_earlier_rounds_and_ends_of_a_pipeline() -> None:
     assert needs()._one_pipeline_end(LINES, replace(TINY, tied=True), Parallel(pp=2)) is LINES
 
 
-def kept(precision: str, checkpointing: str = "none", **layout: Any) -> float:
+def saved_bytes(precision: str, checkpointing: str = "none", **layout: Any) -> float:
     """Bytes a layer keeps of one sequence of 100 tokens."""
     return needs(precision=precision, seq_in=100)._saved_bytes(TINY, Parallel(**layout), checkpointing) / 100
 
 
-def test_what_a_layer_keeps_of_a_sequence_in_flight() -> None:
+def test_saved_bytes_of_a_layer_per_sequence_in_flight() -> None:
     """As counted for training steps: norms 1032 bytes a token, attention 352, the MLP 2048."""
-    assert kept("bf16") == 1032 + 352 + 2048
-    assert kept("bf16", "full") == kept("bf16", "selective") == 128
-    assert kept("fp32", "full") == 256
-    assert kept("fp32") > 1.8 * kept("bf16")
-    assert kept("bf16", cp=2) == (1032 + 352 + 2048) / 2
-    assert kept("bf16", tp=2) == 1032 + 352 / 2 + 2048 / 2
+    assert saved_bytes("bf16") == 1032 + 352 + 2048
+    assert saved_bytes("bf16", "full") == saved_bytes("bf16", "selective") == 128
+    assert saved_bytes("fp32", "full") == 256
+    assert saved_bytes("fp32") > 1.8 * saved_bytes("bf16")
+    assert saved_bytes("bf16", cp=2) == (1032 + 352 + 2048) / 2
+    assert saved_bytes("bf16", tp=2) == 1032 + 352 / 2 + 2048 / 2
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32", "amp-bf16"])
@@ -131,8 +131,8 @@ def traced(**fields: Any) -> dict[str, float]:
 )
 def test_states_of_a_traced_network(optimizer: str, times: float) -> None:
     """11.69 million parameters of four bytes; tensors are rounded up to 512 bytes, and small rests stay with their block."""
-    found = traced(optimizer=optimizer).get("optimizer", 0.0)
-    assert found == pytest.approx(times * 4 * 11_689_512, rel=0.012, abs=70 * 512)
+    state = traced(optimizer=optimizer).get("optimizer", 0.0)
+    assert state == pytest.approx(times * 4 * 11_689_512, rel=0.012, abs=70 * 512)
 
 
 def test_parts_of_a_traced_network() -> None:
@@ -156,15 +156,15 @@ def test_verdicts_at_their_ends() -> None:
 
 
 def grown(size: float, fixed: float = 100.0) -> Any:
-    """A need of so much and `size` for each sample of a GPU's share."""
+    """Memory of a fixed part and `size` for each sample of a GPU's share."""
 
-    def told(workload: Workload) -> MemoryEstimate:
+    def estimate_memory_of(workload: Workload) -> MemoryEstimate:
         return build_estimate({"weights": int(fixed + size * workload.local_batch)}, (1.0, 1.0), (1.0, 1.0))
 
-    return told
+    return estimate_memory_of
 
 
-def asked(**fields: Any) -> Workload:
+def train_workload(**fields: Any) -> Workload:
     return Workload("train", "net", **({"batch": 1} | fields))
 
 
@@ -173,15 +173,15 @@ NET = Mlp("net", (8, 4))
 
 @pytest.mark.parametrize("room", [109, 110, 111, 119, 120, 1000, 1009, 1010, 10_000, 123_456])
 def test_the_largest_batch_is_the_last_that_fits(room: int) -> None:
-    assert largest_fitting(asked(), NET, room, "batch", grown(10.0)) == max(0, (room - 100) // 10)
+    assert largest_fitting(train_workload(), NET, room, "batch", grown(10.0)) == max(0, (room - 100) // 10)
 
 
-def test_batches_are_counted_over_copies_and_rounds() -> None:
-    assert largest_fitting(asked(parallel=Parallel(dp=3), batch=3), NET, 150, "batch", grown(10.0)) == 3 * 5
-    assert largest_fitting(asked(accumulation=4, batch=4), NET, 150, "batch", grown(10.0)) == 4 * 5
+def test_batches_count_replicas_and_accumulation_steps() -> None:
+    assert largest_fitting(train_workload(parallel=Parallel(dp=3), batch=3), NET, 150, "batch", grown(10.0)) == 3 * 5
+    assert largest_fitting(train_workload(accumulation=4, batch=4), NET, 150, "batch", grown(10.0)) == 4 * 5
     serving = Workload("forward", "net", batch=1, accumulation=4)
     assert largest_fitting(serving, NET, 150, "batch", grown(10.0)) == 5
-    assert largest_fitting(asked(), NET, 10**9, "batch", grown(1e-6)) == 1 << 20  # no one runs more
+    assert largest_fitting(train_workload(), NET, 10**9, "batch", grown(1e-6)) == 1 << 20  # no one runs more
 
 
 def stairs(workload: Workload) -> MemoryEstimate:
@@ -189,22 +189,22 @@ def stairs(workload: Workload) -> MemoryEstimate:
     return build_estimate({"weights": 100 + 50 * (workload.local_batch // 7)}, (1.0, 1.0), (1.0, 1.0))
 
 
-@pytest.mark.parametrize(("room", "most"), [(99, 0), (100, 6), (149, 6), (150, 13), (1099, 139), (1100, 146)])
-def test_needs_that_leap_are_computed_not_read_off(room: int, most: int) -> None:
-    assert largest_fitting(asked(), NET, room, "batch", stairs) == most
+@pytest.mark.parametrize(("room", "limit"), [(99, 0), (100, 6), (149, 6), (150, 13), (1099, 139), (1100, 146)])
+def test_needs_that_leap_are_computed_not_read_off(room: int, limit: int) -> None:
+    assert largest_fitting(train_workload(), NET, room, "batch", stairs) == limit
 
 
 def test_contexts_are_whole_blocks_with_their_answers() -> None:
-    def told(workload: Workload) -> MemoryEstimate:
+    def estimate_memory_of(workload: Workload) -> MemoryEstimate:
         return build_estimate({"kv_cache": (workload.seq_in or 0) + (workload.seq_out or 0)}, (1.0, 1.0), (1.0, 1.0))
 
     serve = Workload("serve", "tiny", seq_in=10, seq_out=40, engine="pytorch")
-    assert largest_fitting(serve, TINY, 1000, "context", told) == 1000 // 16 * 16
-    assert largest_fitting(serve, TINY, 10**6, "context", told) == 4096  # the model's own
-    assert MemoryCurve(serve, TINY, "context", told).at(10).seq_in == 160 - 40
-    assert MemoryCurve(serve, TINY, "context", told).at(1).seq_in == 1
+    assert largest_fitting(serve, TINY, 1000, "context", estimate_memory_of) == 1000 // 16 * 16
+    assert largest_fitting(serve, TINY, 10**6, "context", estimate_memory_of) == 4096  # the model's own
+    assert MemoryCurve(serve, TINY, "context", estimate_memory_of).at(10).seq_in == 160 - 40
+    assert MemoryCurve(serve, TINY, "context", estimate_memory_of).at(1).seq_in == 1
     train = Workload("train", "tiny", seq_in=10, seq_out=40)
-    assert MemoryCurve(train, TINY, "context", told).at(10).seq_in == 160
+    assert MemoryCurve(train, TINY, "context", estimate_memory_of).at(10).seq_in == 160
 
 
 def test_engines_that_fill_the_gpu_need_the_sum_of_their_parts() -> None:
@@ -222,27 +222,31 @@ def test_engines_that_fill_the_gpu_need_the_sum_of_their_parts() -> None:
 
 def test_units_a_gpu_lacks() -> None:
     t4 = GPUS["t4"]
-    assert unsupported_dtype(t4, asked(precision="bf16")) == unsupported_dtype(t4, asked(precision="amp-bf16")) == "bf16"
-    assert unsupported_dtype(t4, asked(precision="fp8")) == "fp8"
-    assert unsupported_dtype(t4, asked(precision="fp16")) is None
-    assert unsupported_dtype(GPUS["h100-sxm"], asked(precision="fp8")) is None
-    result = fit(figure(1e9), asked(precision="bf16"), t4)
+    assert (
+        unsupported_dtype(t4, train_workload(precision="bf16"))
+        == unsupported_dtype(t4, train_workload(precision="amp-bf16"))
+        == "bf16"
+    )
+    assert unsupported_dtype(t4, train_workload(precision="fp8")) == "fp8"
+    assert unsupported_dtype(t4, train_workload(precision="fp16")) is None
+    assert unsupported_dtype(GPUS["h100-sxm"], train_workload(precision="fp8")) is None
+    result = fit(figure(1e9), train_workload(precision="bf16"), t4)
     assert [one.id for one in result.warnings] == ["warning.no-dtype"]
     assert result.headroom == result.usable - 10**9
 
 
-@pytest.mark.parametrize(("precision", "told"), [("bf16", "warning.emulated-better"), ("fp8", "warning.stored-only")])
-def test_units_a_gpu_lacks_are_told_once(precision: str, told: str) -> None:
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "warning.emulated-better"), ("fp8", "warning.stored-only")])
+def test_missing_units_of_a_gpu_are_reported_once(precision: str, dtype: str) -> None:
     answer = whichgpu.estimate("prefill", "llama-3.1-8b", gpu="t4", precision=precision, engine="vllm")
     warned = [one.id for one in answer.warnings]
-    assert warned.count(told) == 1
+    assert warned.count(dtype) == 1
     assert "warning.no-dtype" not in warned
 
 
 def test_a_card_with_a_slow_part() -> None:
     slow = next(gpu for gpu in GPUS.values() if gpu.id == "gtx-970")
     fast = 3.5 * 2**30
-    fits = fit(figure(3e9), asked(), slow)
+    fits = fit(figure(3e9), train_workload(), slow)
     assert (fits.fits, [one.id for one in fits.warnings]) == ("fits", ["warning.slow-part-unused"])
-    over = fit(figure(fast / 1.1 + 2**20), asked(), slow)
+    over = fit(figure(fast / 1.1 + 2**20), train_workload(), slow)
     assert (over.fits, [one.id for one in over.warnings]) == ("tight", ["warning.slow-part"])

@@ -29,7 +29,7 @@ def workload(**fields: Any) -> Workload:
 
 
 def linear(fixed: float, each: float) -> Any:
-    """Memory that grows by so many bytes with every sequence of one replica."""
+    """Memory of `fixed` bytes and `each` for every sequence of one replica."""
 
     def memory(one: Workload) -> MemoryEstimate:
         figure = Figure.exact(fixed + each * one.local_batch, "byte", "modelled")
@@ -64,18 +64,18 @@ def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fi
 
 
 @pytest.mark.parametrize(
-    ("model", "fields", "least"),
+    ("model", "fields", "minimum"),
     [
         ("llama-3.1-8b", {}, 100),
         ("gpt2", {"engine": "pytorch", "seq_in": 512, "seq_out": 128}, 1000),
         ("llama-3.1-8b", {"engine": "llama.cpp"}, 32),
     ],
 )
-def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], least: int) -> None:
+def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], minimum: int) -> None:
     answer = whichgpu.estimate("batch", model, gpu="H100 SXM", **fields)
     assert answer.throughput is not None
     batch = answer.request["batch"]
-    assert batch >= least
+    assert batch >= minimum
     for other in (1, 32, batch // 2, batch - 8, batch + 16, 2 * batch):
         one = whichgpu.estimate("batch", model, gpu="H100 SXM", batch=other, **fields)
         assert one.throughput is not None
@@ -126,11 +126,16 @@ def test_a_list_of_all_gpus_has_the_batch_of_each_alone() -> None:
 def test_the_need_in_the_headline_is_that_of_the_smallest_gpu_that_holds_it(
     task: str, fields: dict[str, Any], names: tuple[str, ...]
 ) -> None:
+    """`smallest` is the smallest GPU without a warning.
+
+    QLoRA also fits the Apple M3 Pro with 12 of its 18 GB usable, but without bf16 units: it comes after, with that warning.
+    """
     answer = whichgpu.fit("llama-3.1-8b", gpu=names, task=task, **fields)
     rows = [row for row in answer.gpus if row.fits == "fits"]
     entry = next(row for row in rows if row.gpu == ("l4" if names else answer.smallest))
     assert int(answer.needed.value) == entry.needed <= entry.usable
-    assert entry.usable <= 1.05 * min(row.usable for row in rows if not row.warnings)
+    smaller = {row.gpu: [warning.id for warning in row.warnings] for row in rows if 1.05 * row.usable < entry.usable}
+    assert smaller == ({"apple-m3-pro-18gb": ["warning.no-dtype"]} if task == "finetune" and not names else {})
     assert (answer.request["batch"], answer.request["checkpointing"]) == (entry.batch, entry.checkpointing or "none")
 
 
@@ -141,12 +146,12 @@ def test_lines_of_requests_take_it_too() -> None:
     assert reply.answer.request["batch"] == whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4").request["batch"]
 
 
-def test_where_nothing_fits_it_is_one_and_does_not_fit() -> None:
+def test_batch_is_1_and_does_not_fit_if_nothing_fits() -> None:
     answer = whichgpu.estimate("batch", "llama-3.1-70b", gpu="L4")
     assert (answer.request["batch"], answer.fits) == (1, "no")
 
 
-def test_memory_alone_is_of_one_sequence_where_no_gpu_is_named() -> None:
+def test_without_a_gpu_memory_is_of_one_sequence() -> None:
     answer = whichgpu.estimate("batch", "llama-3.1-8b")
     assert answer.request["batch"] == 1
     assert "note.batch-no-gpu" in [one.id for one in answer.warnings]
@@ -167,7 +172,7 @@ def test_throughput_decides_and_memory_bounds_it() -> None:
 
     assert choose(linear(0, MIB / 1024), np.ones_like) == MAX_CONCURRENCY
     assert choose(small, np.ones_like) > 256  # vLLM's default on this GPU is no limit: the answer names the setting
-    assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried besides the grid
+    assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried in addition to the grid
     assert choose(large, None) == choose(large, np.ones_like)
     assert choose(small, lambda sizes: np.where(sizes > 48, 1000.0, 1.0)) == 48  # throughput falls beyond
     assert choose(linear(10**12, 1), np.ones_like) == 1
@@ -181,7 +186,7 @@ def test_each_engine_has_its_own_default() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "batch"), [("l4", 4096), ("h100-sxm", 100_000)])
-def test_a_batch_whose_cache_does_not_fit_is_reduced_and_the_answer_says_so(gpu: str, batch: int) -> None:
+def test_batch_beyond_the_kv_cache_is_reduced_with_a_note(gpu: str, batch: int) -> None:
     answer = estimate("batch", "llama-3.1-8b", gpu=gpu, batch=batch, own=False)
     assert answer.kv_tokens is not None
     assert answer.request["batch"] == answer.kv_tokens.value // (2048 + 256)
@@ -202,6 +207,6 @@ def test_the_cache_of_a_checkpoint_is_stored_as_it_ships() -> None:
         for engine in ("vllm", "tensorrt-llm")
         for precision in ("bf16", "fp8", "nvfp4")
     }
-    found = {key: answer.request["kv_precision"] for key, answer in stored.items()}
-    assert found["tensorrt-llm", "fp8"] == found["tensorrt-llm", "nvfp4"] == "fp8"
-    assert {found["vllm", name] for name in ("bf16", "fp8", "nvfp4")} == {found["tensorrt-llm", "bf16"]} == {"bf16"}
+    precisions = {key: answer.request["kv_precision"] for key, answer in stored.items()}
+    assert precisions["tensorrt-llm", "fp8"] == precisions["tensorrt-llm", "nvfp4"] == "fp8"
+    assert {precisions["vllm", name] for name in ("bf16", "fp8", "nvfp4")} == {precisions["tensorrt-llm", "bf16"]} == {"bf16"}

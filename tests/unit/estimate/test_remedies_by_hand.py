@@ -22,16 +22,18 @@ L4 = GPUS["l4"]
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def counted(workload: Workload) -> MemoryEstimate:
+def counted_memory(workload: Workload) -> MemoryEstimate:
     """A unit for each token of a sequence, and less with everything a remedy may change."""
     tokens = workload.local_batch // max(1, workload.accumulation if workload.training and not workload.micro_batch else 1)
     tokens = (workload.micro_batch or tokens) * ((workload.seq_in or 1) + (0 if workload.training else workload.seq_out or 0))
     weights = 1000 * {"fp32": 8, "bf16": 4, "int8": 2, "q8_0": 2, "int4": 1, "q4_k_m": 1}.get(workload.precision or "bf16", 4)
     weights //= workload.parallel.tp * (workload.parallel.dp if workload.parallel.zero == 3 else 1)
     states = 0 if not workload.training or workload.lora_rank else weights * (1 if workload.optimizer == "adamw-8bit" else 2)
-    kept = tokens // (2 if workload.checkpointing == "full" or workload.kv_precision in ("fp8", "q8_0") else 1)
+    activations = tokens // (2 if workload.checkpointing == "full" or workload.kv_precision in ("fp8", "q8_0") else 1)
     return build_estimate(
-        {"weights": weights // (2 if workload.qlora else 1), "optimizer": states, "activations": kept}, (1.0, 1.0), (1.0, 1.0)
+        {"weights": weights // (2 if workload.qlora else 1), "optimizer": states, "activations": activations},
+        (1.0, 1.0),
+        (1.0, 1.0),
     )
 
 
@@ -40,39 +42,39 @@ def work(task: Task = "serve", **fields: Any) -> Workload:
     return Workload(task, "tiny", **(plain | fields))
 
 
-def offered(workload: Workload, usable: int, shape: Shape = TINY, able: Any = ()) -> dict[str, Remedy]:
-    curves = (MemoryCurve(workload, shape, "batch", counted), MemoryCurve(workload, shape, "context", counted))
-    results = remedies(FitProblem(workload, shape, usable, counted, *curves), L4, able)
+def remedies_by_name(workload: Workload, usable: int, shape: Shape = TINY, able: Any = ()) -> dict[str, Remedy]:
+    curves = (MemoryCurve(workload, shape, "batch", counted_memory), MemoryCurve(workload, shape, "context", counted_memory))
+    results = remedies(FitProblem(workload, shape, usable, counted_memory, *curves), L4, able)
     return {f"{one.id} {one.change.get('precision', '')}".strip() if one.id == "quantise" else one.id: one for one in results}
 
 
 def test_a_smaller_batch_is_the_largest_that_fits() -> None:
-    remedy = offered(work(), 6500)["smaller-batch"]  # 4000 of weights, 1000 a sequence
+    remedy = remedies_by_name(work(), 6500)["smaller-batch"]  # 4000 of weights, 1000 a sequence
     assert (remedy.change, remedy.saves, remedy.fits) == ({"batch": 2}, 2000, "fits")
-    assert offered(work(), 100)["smaller-batch"].change == {"batch": 1}
-    assert offered(work(), 100)["smaller-batch"].fits == "no"
-    assert offered(work(batch=8, parallel=Parallel(dp=2)), 6500)["smaller-batch"].change == {"batch": 4}
-    assert "smaller-batch" not in offered(work(batch=1), 100)
-    near = offered(work(), 10**6)["smaller-batch"]
+    assert remedies_by_name(work(), 100)["smaller-batch"].change == {"batch": 1}
+    assert remedies_by_name(work(), 100)["smaller-batch"].fits == "no"
+    assert remedies_by_name(work(batch=8, parallel=Parallel(dp=2)), 6500)["smaller-batch"].change == {"batch": 4}
+    assert "smaller-batch" not in remedies_by_name(work(batch=1), 100)
+    near = remedies_by_name(work(), 10**6)["smaller-batch"]
     assert near.change == {"batch": 3}  # smaller in any case
 
 
 def test_training_keeps_its_batch_in_more_steps() -> None:
-    remedy = offered(work("train", batch=12, optimizer="sgd"), 17500)["smaller-batch"]
+    remedy = remedies_by_name(work("train", batch=12, optimizer="sgd"), 17500)["smaller-batch"]
     assert remedy.change == {"micro_batch": 4, "accumulation": 3}  # five would fit, which does not divide twelve
     assert remedy.what.id == "remedy.smaller-micro-batch"
-    assert offered(work(), 6500)["smaller-batch"].what.id == "remedy.smaller-batch"
+    assert remedies_by_name(work(), 6500)["smaller-batch"].what.id == "remedy.smaller-batch"
 
 
 def test_a_context_is_cut_to_whole_pieces_and_not_too_short() -> None:
-    remedy = offered(work(batch=1, seq_in=3000), 5700)["shorter-context"]
+    remedy = remedies_by_name(work(batch=1, seq_in=3000), 5700)["shorter-context"]
     assert remedy.change == {"seq_in": 1664}  # 1696 tokens of 1700 in blocks of 16; of them 13 times 128
-    assert offered(work(batch=1, seq_in=3000, seq_out=200), 5700)["shorter-context"].change == {"seq_in": 1408}
-    assert offered(work(batch=1, seq_in=3000), 4512)["shorter-context"].change == {"seq_in": 512}
-    assert "shorter-context" not in offered(work(batch=1, seq_in=3000), 4500)
-    assert "shorter-context" not in offered(work(batch=1, seq_in=3000), 9000)
-    assert "shorter-context" not in offered(work(batch=1, seq_in=None), 4800)
-    assert "shorter-context" not in offered(work(batch=1, seq_in=3000), 5700, Mlp("", (8, 4)))
+    assert remedies_by_name(work(batch=1, seq_in=3000, seq_out=200), 5700)["shorter-context"].change == {"seq_in": 1408}
+    assert remedies_by_name(work(batch=1, seq_in=3000), 4512)["shorter-context"].change == {"seq_in": 512}
+    assert "shorter-context" not in remedies_by_name(work(batch=1, seq_in=3000), 4500)
+    assert "shorter-context" not in remedies_by_name(work(batch=1, seq_in=3000), 9000)
+    assert "shorter-context" not in remedies_by_name(work(batch=1, seq_in=None), 4800)
+    assert "shorter-context" not in remedies_by_name(work(batch=1, seq_in=3000), 5700, Mlp("", (8, 4)))
 
 
 @pytest.mark.parametrize(
@@ -96,40 +98,42 @@ def test_a_context_is_cut_to_whole_pieces_and_not_too_short() -> None:
         (work("train", optimizer="sgd", kv_precision="bf16"), {"checkpointing", "more-gpus"}),
     ],
 )
-def test_only_what_applies_is_offered(workload: Workload, ids: set[str]) -> None:
-    assert set(offered(workload, 100)) - {"smaller-batch", "shorter-context"} == ids
+def test_only_applicable_remedies_are_offered(workload: Workload, ids: set[str]) -> None:
+    assert set(remedies_by_name(workload, 100)) - {"smaller-batch", "shorter-context"} == ids
 
 
-def test_what_each_remedy_changes() -> None:
-    tuned = offered(work("finetune", optimizer="adamw", precision="fp32"), 100)
+def test_fields_changed_by_each_remedy() -> None:
+    tuned = remedies_by_name(work("finetune", optimizer="adamw", precision="fp32"), 100)
     assert tuned["lora"].change == {"lora_rank": 16}
     assert tuned["qlora"].change == {"lora_rank": 16, "qlora": True}
     assert tuned["checkpointing"].change == {"checkpointing": "full"}
     assert tuned["half-precision"].change == {"precision": "bf16"}
-    assert offered(work("finetune", optimizer="adamw", lora_rank=8), 100)["qlora"].change == {"qlora": True}
-    assert offered(work(kv_precision="f16"), 100)["kv-cache"].change == {"kv_precision": "q8_0"}
-    assert offered(work(kv_precision="fp16"), 100)["kv-cache"].change == {"kv_precision": "fp8"}
-    assert "half-precision" not in offered(work("train", precision="amp-fp16", optimizer="sgd"), 100)  # saves nothing here
-    assert "quantise int8" not in offered(work(), 100, Mlp("", (8, 4)))
-    assert "lora" not in offered(work("finetune", optimizer="sgd"), 100, Mlp("", (8, 4)))
+    assert remedies_by_name(work("finetune", optimizer="adamw", lora_rank=8), 100)["qlora"].change == {"qlora": True}
+    assert remedies_by_name(work(kv_precision="f16"), 100)["kv-cache"].change == {"kv_precision": "q8_0"}
+    assert remedies_by_name(work(kv_precision="fp16"), 100)["kv-cache"].change == {"kv_precision": "fp8"}
+    assert "half-precision" not in remedies_by_name(
+        work("train", precision="amp-fp16", optimizer="sgd"), 100
+    )  # saves nothing here
+    assert "quantise int8" not in remedies_by_name(work(), 100, Mlp("", (8, 4)))
+    assert "lora" not in remedies_by_name(work("finetune", optimizer="sgd"), 100, Mlp("", (8, 4)))
 
 
 def test_gpus_are_doubled_until_it_fits() -> None:
-    remedy = offered(work(), 5200)["more-gpus"]  # 4000 tokens stay, weights go from 4000 to 1000
+    remedy = remedies_by_name(work(), 5200)["more-gpus"]  # 4000 tokens stay, weights go from 4000 to 1000
     assert (remedy.change["gpus"], remedy.change["parallel"]["tp"], remedy.fits) == (4, 4, "fits")
-    assert offered(work(), 100)["more-gpus"].change["gpus"] == 8  # as many as heads divide
-    trained = offered(work("train", optimizer="sgd", batch=64), 5200)["more-gpus"].change
+    assert remedies_by_name(work(), 100)["more-gpus"].change["gpus"] == 8  # as many as heads divide
+    trained = remedies_by_name(work("train", optimizer="sgd", batch=64), 5200)["more-gpus"].change
     assert trained["parallel"]["zero"] == 3
     assert trained["parallel"]["dp"] == trained["gpus"]
-    assert "more-gpus" not in offered(work(), 100, Mlp("", (8, 4)))
+    assert "more-gpus" not in remedies_by_name(work(), 100, Mlp("", (8, 4)))
 
 
-def test_what_was_saved_together() -> None:
-    found = offered(work(batch=1, precision="fp32", seq_in=1000), 2500)
-    assert found["half-precision"].fits == "no"
-    assert found["quantise int4"].fits == "fits"
-    assert found["quantise int4"].together == "fits"
-    assert found["quantise int8"].saves == 6000
+def test_remedies_with_bytes_saved_and_combined_fit() -> None:
+    by_name = remedies_by_name(work(batch=1, precision="fp32", seq_in=1000), 2500)
+    assert by_name["half-precision"].fits == "no"
+    assert by_name["quantise int4"].fits == "fits"
+    assert by_name["quantise int4"].together == "fits"
+    assert by_name["quantise int8"].saves == 6000
 
 
 def test_the_next_gpu_is_of_the_same_maker_and_trade_if_there_is_one() -> None:
@@ -137,8 +141,8 @@ def test_the_next_gpu_is_of_the_same_maker_and_trade_if_there_is_one() -> None:
     lookups, centre = GPUS["rtx-4090"], GPUS["a100-sxm-80gb"]
     assert (L4.vendor, L4.segment) == (centre.vendor, centre.segment)
     for able, chosen in (((lookups, amd, centre), centre), ((amd, lookups), lookups), ((amd,), amd)):
-        assert offered(work(), 100, able=able)["next-gpu"].change == {"gpu": chosen.id}
-    assert "next-gpu" not in offered(work(), 100, able=(replace(amd, segment="soc"),))
+        assert remedies_by_name(work(), 100, able=able)["next-gpu"].change == {"gpu": chosen.id}
+    assert "next-gpu" not in remedies_by_name(work(), 100, able=(replace(amd, segment="soc"),))
 
 
 def figure(value: float, low: float, high: float) -> Figure:
@@ -150,7 +154,7 @@ def test_a_verdict_at_its_edges() -> None:
     assert [verdict(need, size) for size in (8, 9, 10, 11, 12)] == ["no", "tight", "tight", "fits", "fits"]
 
 
-def test_a_need_of_parts_that_err_apart() -> None:
+def test_range_of_a_sum_with_independent_errors() -> None:
     parts = {"weights": figure(100, 97, 104), "context": figure(10, 6, 13)}
     estimate = MemoryEstimate(figure(0, 0, 0), figure(500, 500, 500), parts)
     result = required_memory(estimate, work(engine="vllm"))
@@ -159,7 +163,7 @@ def test_a_need_of_parts_that_err_apart() -> None:
     assert required_memory(estimate, work("train", engine="vllm")).value == 500
 
 
-def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
+def test_fit_has_headroom_and_the_unsupported_dtype() -> None:
     result = fit(figure(GIB, GIB, GIB), work(), L4)
     assert result.headroom == result.usable - GIB
     assert unsupported_dtype(GPUS["t4"], work()) == "bf16"
@@ -169,7 +173,7 @@ def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
     assert unsupported_dtype(L4, work(precision="fp8")) is None
 
 
-def test_alike_gpus_come_newest_first_and_smaller_ones_before() -> None:
+def test_equal_gpus_come_newest_first_after_smaller_ones() -> None:
     def sized(name: str, share: float, day: str) -> Any:
         return replace(L4, id=name, memory_bytes=int(100 * GIB * share), launch_date=day)
 
@@ -179,18 +183,18 @@ def test_alike_gpus_come_newest_first_and_smaller_ones_before() -> None:
 
 
 def test_curves_count_in_batches_of_all_gpus_and_in_blocks_of_tokens() -> None:
-    trained = MemoryCurve(work("train", batch=64, accumulation=4, parallel=Parallel(dp=2)), TINY, "batch", counted)
+    trained = MemoryCurve(work("train", batch=64, accumulation=4, parallel=Parallel(dp=2)), TINY, "batch", counted_memory)
     assert trained.to_user_units(3) == 24
     assert trained.at(3).batch == 24
-    served = MemoryCurve(work(batch=1, seq_out=40), TINY, "context", counted)
+    served = MemoryCurve(work(batch=1, seq_out=40), TINY, "context", counted_memory)
     assert served.at(10).seq_in == 10 * BLOCK - 40
     assert served.at(1).seq_in == 1
     assert served.to_user_units(served.largest(10**9)) == 4096  # the model's own limit
-    assert served.largest(4000 + 41) == 2  # the answer and one token of a prompt, which two blocks stand for
+    assert served.largest(4000 + 41) == 2  # the output and one prompt token, in two blocks
     assert served.largest(4000 + 40) == 0
-    endless = MemoryCurve(work(batch=1), replace(TINY, max_context=0), "context", counted)
+    endless = MemoryCurve(work(batch=1), replace(TINY, max_context=0), "context", counted_memory)
     assert endless.to_user_units(endless.largest(10**12)) == 1 << 24
-    assert MemoryCurve(work(), TINY, "batch", counted).largest(10**12) == 1 << 20
+    assert MemoryCurve(work(), TINY, "batch", counted_memory).largest(10**12) == 1 << 20
     for usable in range(4000, 9000, 97):
         size = endless.largest(usable)
         assert size == max(0, (usable - 4000) // 16)

@@ -40,13 +40,13 @@ def test_bandwidth_is_in_gigabytes_not_gibibytes() -> None:
     assert Catalog().gpu_by_id["h200-sxm"].memory_bandwidth == 4800 * GB
     weights = 2 * (8_030_261_248 - 128_256 * 4096)
     floor = weights / (4800 * GB)
-    found = seconds("decode", "llama-3.1-8b", precision="bf16", batch=1, seq_in=128)
-    assert found >= floor
-    assert found > weights / (4800 * GIB) * 1.07
-    assert found <= 1.6 * floor
+    time = seconds("decode", "llama-3.1-8b", precision="bf16", batch=1, seq_in=128)
+    assert time >= floor
+    assert time > weights / (4800 * GIB) * 1.07
+    assert time <= 1.6 * floor
 
 
-def test_grouped_queries_shrink_what_decoding_reads_of_the_cache() -> None:
+def test_grouped_query_attention_reduces_kv_cache_reads() -> None:
     """32 heads on 8 key-value heads: a quarter of the cache. Long contexts and large batches must show it."""
     fields: dict[str, Any] = {"precision": "bf16", "batch": 32, "seq_in": 8192}
     full, grouped = (seconds("decode", {**LLAMA, "num_key_value_heads": heads}, **fields) for heads in (32, 8))
@@ -61,24 +61,24 @@ def test_a_gated_mlp_has_three_matrices() -> None:
     shape = find_model("llama-3.1-8b", Catalog())
     assert isinstance(shape, Transformer)
     assert count_parameters(shape).total - count_parameters(replace(shape, gated=False)).total == 32 * 4096 * 14336
-    found = seconds("decode", "llama-3.1-8b", precision="bf16", batch=1, seq_in=128)
-    assert found >= 2 * (8_030_261_248 - 128_256 * 4096) / (4800 * GB)
+    time = seconds("decode", "llama-3.1-8b", precision="bf16", batch=1, seq_in=128)
+    assert time >= 2 * (8_030_261_248 - 128_256 * 4096) / (4800 * GB)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 16, 64])
-def test_a_mixture_reads_the_experts_its_batch_touches(batch: int) -> None:
+def test_moe_reads_the_distinct_experts_of_its_batch(batch: int) -> None:
     """2 of 8 experts for one token, 1-(1-2/8)^B of them for B: all but all at 16. Neither 2/8 always nor all always."""
     layer = 3 * 4096 * 14336
     attention = 2 * 4096 * 4096 + 2 * 4096 * 1024
     share = 1 - (1 - 2 / 8) ** batch
     weights = 2 * (32 * (attention + 8 * share * layer) + 32000 * 4096)
-    found = seconds("decode", MIXTRAL, precision="bf16", batch=batch, seq_in=128, engine="vllm")
+    time = seconds("decode", MIXTRAL, precision="bf16", batch=batch, seq_in=128, engine="vllm")
     floor = weights / (4800 * GB)
-    assert found >= 0.98 * floor
-    assert found <= 2.2 * floor + 1.5e-3
+    assert time >= 0.98 * floor
+    assert time <= 2.2 * floor + 1.5e-3
 
 
-def test_a_mixture_grows_with_the_batch_where_a_dense_model_hardly_does() -> None:
+def test_moe_step_grows_with_the_batch_more_than_a_dense_one() -> None:
     def growth(model: dict[str, Any]) -> float:
         one, eight = (seconds("decode", model, precision="bf16", batch=batch, seq_in=128, engine="vllm") for batch in (1, 8))
         return eight / one
@@ -89,15 +89,15 @@ def test_a_mixture_grows_with_the_batch_where_a_dense_model_hardly_does() -> Non
 
 def test_only_active_experts_compute() -> None:
     """Prefill of Mixtral costs what its 13 billion active parameters cost, not its 47 billion."""
-    found = seconds("prefill", MIXTRAL, precision="bf16", batch=4, seq_in=2048, engine="vllm")
+    time = seconds("prefill", MIXTRAL, precision="bf16", batch=4, seq_in=2048, engine="vllm")
     peak = Catalog().gpu_by_id["h200-sxm"].peaks["bf16"]
     active = 2 * 12.6e9 * 4 * 2048 / peak
-    assert found >= active
-    assert found < 2 * 46.4e9 * 4 * 2048 / peak
+    assert time >= active
+    assert time < 2 * 46.4e9 * 4 * 2048 / peak
 
 
 def test_8b_in_fp16_is_not_for_a_16_gb_t4() -> None:
-    """16.06 GB of weights against 15 GiB that the driver shows: it does not fit, whatever a bare 16 >= 16 says. Time is told."""
+    """16.06 GB of weights against 15 GiB that the driver shows: it does not fit, although 16 >= 16. Time is still estimated."""
     answer = estimate("decode", "llama-3.1-8b", gpu="T4", precision="fp16", batch=1, seq_in=512, engine="pytorch")
     assert answer.fits == "no"
     assert answer.time is not None
@@ -126,5 +126,5 @@ def test_causal_attention_is_half_the_work() -> None:
 def test_peaks_are_dense() -> None:
     """Marketing rates with sparsity are twice these; no step of dense weights reaches them."""
     assert Catalog().gpu_by_id["h200-sxm"].peaks["bf16"] == pytest.approx(989.4e12, rel=0.01)
-    found = seconds("train", "llama-3.1-8b", batch=8, seq_in=2048, precision="bf16")
-    assert found >= 6 * 7.5e9 * 8 * 2048 / 989.5e12
+    time = seconds("train", "llama-3.1-8b", batch=8, seq_in=2048, precision="bf16")
+    assert time >= 6 * 7.5e9 * 8 * 2048 / 989.5e12

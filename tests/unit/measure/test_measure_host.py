@@ -156,11 +156,11 @@ def installed(versions: dict[str, str]) -> object:
     return version
 
 
-def test_frameworks_by_their_metadata_and_what_pytorch_was_built_for(tmp_path: Path) -> None:
+def test_frameworks_by_metadata_and_pytorch_build_architectures(tmp_path: Path) -> None:
     torch_file = tmp_path / "version.py"
     torch_file.write_text("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n")
-    found = {"torch": "2.11.0+cu130", "vllm": "0.20.1", "transformers": "broken\nversion of /home/me"}
-    software = read_software(tmp_path, {}, installed(found), torch_file)  # type: ignore[arg-type]
+    versions = {"torch": "2.11.0+cu130", "vllm": "0.20.1", "transformers": "broken\nversion of /home/me"}
+    software = read_software(tmp_path, {}, installed(versions), torch_file)  # type: ignore[arg-type]
     assert dict(software.packages) == {"torch": "2.11.0+cu130", "vllm": "0.20.1"}
     assert (software.torch_cuda, software.torch_rocm) == ("13.0", None)
     torch_file.write_text("cuda = None\nhip: Optional[str] = '6.4.43482-0f2d60242'\n")
@@ -329,7 +329,7 @@ def test_names_in_the_tools_layouts() -> None:
     assert product_names("3") == ()
 
 
-def test_an_amd_gpu_with_nonsense_or_gone(tmp_path: Path) -> None:
+def test_amd_gpu_with_implausible_values_or_missing(tmp_path: Path) -> None:
     root = amd_machine(tmp_path, gpu_busy_percent="65535", mem_info_vram_used=str(1 << 60), current_link_width="0")
     probe = open_amd(root, nothing)
     (sample,) = probe.samples()
@@ -341,7 +341,7 @@ def test_an_amd_gpu_with_nonsense_or_gone(tmp_path: Path) -> None:
     assert probe.samples()[0].lost
 
 
-def test_without_an_amd_gpu_that_is_said(tmp_path: Path) -> None:
+def test_missing_amd_gpu_is_reported(tmp_path: Path) -> None:
     with pytest.raises(VendorUnavailable) as error:
         open_amd(tmp_path, nothing)
     assert error.value.missing.kind == "no-device"
@@ -366,7 +366,7 @@ def test_a_mac() -> None:
     assert (card.now.utilisation_percent, card.now.memory_used_bytes) == (12, 3 * GIB)
 
 
-def test_a_mac_whose_tools_say_nothing_and_a_machine_that_is_none() -> None:
+def test_mac_without_tool_output_and_other_machines() -> None:
     with pytest.raises(VendorUnavailable) as error:
         open_apple("darwin", nothing)
     assert error.value.missing.kind == "no-device"

@@ -59,7 +59,7 @@ def test_every_alias_leads_home(catalog: Catalog, id: str) -> None:
         assert matched(catalog, alias, gpu.memory_bytes >> 20, gpu.target).gpu == id
 
 
-def test_a_laptops_card_is_not_taken_for_a_desktops(catalog: Catalog) -> None:
+def test_laptop_gpu_is_not_matched_to_the_desktop_one(catalog: Catalog) -> None:
     match = matched(catalog, "NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "sm_89")
     assert match.gpu != "rtx-4090"
 
@@ -72,12 +72,12 @@ def test_a_size_the_catalog_lacks_is_not_guessed(catalog: Catalog) -> None:
     assert match.why.id == "match.other-memory"
 
 
-def test_the_memory_tells_variants_with_one_driver_name_apart(catalog: Catalog) -> None:
+def test_memory_distinguishes_variants_with_the_same_driver_name(catalog: Catalog) -> None:
     assert matched(catalog, "NVIDIA GeForce RTX 3060", 8192, "sm_86").gpu == "rtx-3060-8gb"
     assert matched(catalog, "NVIDIA GeForce RTX 3060", 12288, "sm_86").gpu == "rtx-3060-12gb"
 
 
-def test_the_wrong_instruction_set_is_not_believed(catalog: Catalog) -> None:
+def test_wrong_instruction_set_is_rejected(catalog: Catalog) -> None:
     match = matched(catalog, "Tesla T4", 15360, "sm_90")
     assert match.gpu is None
     assert match.why is not None
@@ -98,7 +98,7 @@ def test_a_virtual_gpu_leaves_the_choice(catalog: Catalog) -> None:
     assert match.why.id == "match.several"
 
 
-def test_a_name_of_nothing_is_said(catalog: Catalog) -> None:
+def test_unknown_name_is_reported(catalog: Catalog) -> None:
     match = matched(catalog, "NVIDIA Weird 9000", 1000, "sm_99")
     assert (match.gpu, match.candidates) == (None, ())
     assert match.why is not None

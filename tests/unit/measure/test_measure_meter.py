@@ -31,7 +31,7 @@ def test_a_price_without_a_time_or_a_currency_is_refused(text: str) -> None:
         parse_price(text)
 
 
-def test_money_runs_by_the_clock_and_idle_money_by_what_waits() -> None:
+def test_cost_follows_the_clock_and_idle_cost_the_idle_gpus() -> None:
     tally = add_usage(UsageTotals(), 3600, [BUSY])
     tally = add_usage(tally, 1800, [IDLE])
     bill = make_bill(tally, USD)
@@ -51,13 +51,13 @@ def test_without_a_price_there_is_no_money() -> None:
     assert (bill.money, bill.idle_money, bill.idle_total_seconds) == (None, None, 60)
 
 
-def test_a_reading_that_cannot_be_trusted_counts_for_the_price_alone() -> None:
+def test_implausible_reading_counts_for_cost_only() -> None:
     bill = make_bill(add_usage(UsageTotals(), 7200, [IDLE], trusted=False), USD)
     assert (bill.money, bill.idle_money) == (Money(Decimal("4.0000"), "USD"), Money(Decimal("0.0000"), "USD"))
     assert bill.utilisation_percent is None
 
 
-def test_a_lost_gpu_counts_as_nothing() -> None:
+def test_lost_gpu_does_not_count() -> None:
     lost = Sample(0, utilisation_percent=0, power_watts=500.0, memory_used_bytes=1 << 30, lost=True)
     bill = make_bill(add_usage(UsageTotals(), 3600, [lost]), USD)
     assert bill.idle_money == Money(Decimal("0.0000"), "USD")
@@ -70,7 +70,7 @@ def test_the_peak_is_that_of_the_fullest_gpu() -> None:
     assert make_bill(tally, None).peak_bytes == 7 << 30
 
 
-def test_time_that_runs_backwards_costs_nothing() -> None:
+def test_backward_clock_costs_nothing() -> None:
     assert make_bill(add_usage(UsageTotals(), -5, [BUSY]), USD).money == Money(Decimal("0.0000"), "USD")
 
 
@@ -91,7 +91,7 @@ def test_when_a_gpu_waits(sample: Sample, waits: bool | None) -> None:
     assert is_idle(sample) is waits
 
 
-def test_all_wait_only_if_each_is_known_to() -> None:
+def test_all_gpus_idle_only_if_each_is() -> None:
     unknown = Sample(0)
     assert all_idle([IDLE, IDLE]) is True
     assert all_idle([IDLE, BUSY]) is False
@@ -110,24 +110,24 @@ def play(
     events: list[IdleEvent] = []
     for tick in ticks:
         seconds, idle, cancelled = (*tick, False)[:3]
-        watch, told = advance_idle_rule(watch, rule, seconds, idle, cancelled)
-        events += told
+        watch, event = advance_idle_rule(watch, rule, seconds, idle, cancelled)
+        events += event
     return watch, events
 
 
-def test_a_warning_comes_after_the_limit_and_again_after_each_further_one() -> None:
+def test_warning_repeats_after_each_limit_period() -> None:
     rule = IdleRule(limit=600)
     assert play(rule, *[(60, True)] * 9)[1] == []
     assert play(rule, *[(60, True)] * 10)[1] == ["idle"]
     assert play(rule, *[(60, True)] * 30)[1] == ["idle"] * 3
 
 
-def test_work_starts_the_count_anew() -> None:
+def test_work_resets_the_idle_time() -> None:
     rule = IdleRule(limit=600)
     assert play(rule, (590, True), (2, False), (590, True))[1] == []
 
 
-def test_a_reading_that_failed_neither_counts_nor_starts_anew() -> None:
+def test_failed_reading_neither_counts_nor_resets() -> None:
     rule = IdleRule(limit=600)
     watch, events = play(rule, (500, True), (3600, None), (90, True))
     assert events == []
@@ -139,7 +139,7 @@ def test_without_a_command_nothing_is_ever_run() -> None:
     assert set(play(IdleRule(limit=1), *[(60, True)] * 100)[1]) == {"idle"}
 
 
-def test_without_a_limit_nothing_is_said() -> None:
+def test_without_a_limit_no_message() -> None:
     assert play(IdleRule(limit=None, command=True), *[(3600, True)] * 10)[1] == []
 
 
@@ -161,7 +161,7 @@ def test_work_stops_a_countdown() -> None:
     assert (watch.left, watch.idle) == (None, 9)
 
 
-def test_the_user_stops_a_countdown_and_the_idle_time_starts_anew() -> None:
+def test_user_cancels_a_countdown_and_idle_time_resets() -> None:
     rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), (1, True, True), (9, True))
     assert events == ["idle", "countdown", "cancelled-user"]
@@ -169,7 +169,7 @@ def test_the_user_stops_a_countdown_and_the_idle_time_starts_anew() -> None:
     assert play(rule, (5, True, True), (5, True))[1] == ["idle", "countdown"]  # Enter before a countdown does nothing
 
 
-def test_a_countdown_stands_still_while_the_driver_is_silent() -> None:
+def test_countdown_pauses_while_the_driver_is_unresponsive() -> None:
     rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), *[(3600.0, None)] * 5)
     assert watch.left == 30
@@ -180,7 +180,7 @@ moments = st.lists(st.tuples(st.floats(0, 4000), st.sampled_from([True, False, N
 
 
 @given(moments)
-def test_nothing_runs_unless_all_gpus_waited_through_limit_and_countdown(ticks: list[tuple[float, bool | None, bool]]) -> None:
+def test_command_runs_only_if_all_gpus_idled_through_limit_and_countdown(ticks: list[tuple[float, bool | None, bool]]) -> None:
     rule = IdleRule(limit=600, countdown=60, command=True)
     watch, waited, runs = IdleState(), 0.0, 0
     for seconds, idle, cancelled in ticks:

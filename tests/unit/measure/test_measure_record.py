@@ -45,21 +45,21 @@ def gemm(tflops: float = 700.0, **changes: Any) -> MicroResult:
     return replace(result, **changes)
 
 
-def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), made: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
+def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), day: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
     where = MeasuredMachine(gpu, 1, "580.1", "Intel(R) Xeon(R)", {"torch": "2.11.0", "cuda": "13.0"})
-    return with_digest(Record(made, where, micro, timed))
+    return with_digest(Record(day, where, micro, timed))
 
 
 @pytest.fixture(scope="module")
 def measured(catalog: Catalog) -> Record:
     """A machine on which each engine is off by its own factor from what is shipped."""
-    found = []
+    steps = []
     for case in step_cases(catalog.gpu_by_id[GPU]):
         figure = estimate(catalog=catalog, own=False, **case.request).time
         assert figure is not None
         seconds = figure.value * SLOWER[case.request["engine"]]
-        found.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
-    return record(*found)
+        steps.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
+    return record(*steps)
 
 
 def test_a_record_reads_back_as_it_was_written() -> None:
@@ -79,19 +79,19 @@ def test_a_record_reads_back_as_it_was_written() -> None:
         lambda text: text.replace("0.05,", "NaN,"),
     ],
 )
-def test_what_is_no_record_is_refused(spoil: Any) -> None:
+def test_invalid_record_is_refused(spoil: Any) -> None:
     text = spoil(to_json(record(step(0.05))))
     with pytest.raises(UsageError) as refused:
         from_json(text.encode(), "theirs.json")
     assert refused.value.kind == "bad-record"
 
 
-def told(record: Record, catalog: Catalog) -> set[str]:
+def problem_ids(record: Record, catalog: Catalog) -> set[str]:
     return {problem.id for problem in find_problems(record, catalog, TODAY)}
 
 
-def test_what_can_be_true_passes(catalog: Catalog) -> None:
-    assert told(record(step(0.05), micro=(gemm(),)), catalog) == set()
+def test_plausible_measurements_pass(catalog: Catalog) -> None:
+    assert problem_ids(record(step(0.05), micro=(gemm(),)), catalog) == set()
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
     [
         (record(step(0.05), gpu="h900-sxm"), "record.unknown-gpu"),
         (record(), "record.empty"),
-        (record(step(0.05), made="2031-01-01"), "record.date"),
-        (record(step(0.05), made="1999-01-01"), "record.date"),
-        (record(step(0.05), made="soon"), "record.date"),
-        (record(step(0.05), made="2016-01-01"), "record.before-launch"),
+        (record(step(0.05), day="2031-01-01"), "record.date"),
+        (record(step(0.05), day="1999-01-01"), "record.date"),
+        (record(step(0.05), day="soon"), "record.date"),
+        (record(step(0.05), day="2016-01-01"), "record.before-launch"),
         (record(step(-0.05)), "record.time"),
         (record(replace(step(0.05), high=float("inf"))), "record.time"),
         (record(replace(step(0.05), low=0.06)), "record.time"),
@@ -121,8 +121,8 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
         (record(*[step(0.05)] * 501), "record.too-many"),
     ],
 )
-def test_what_cannot_be_true_is_told(result: Record, problem: str, catalog: Catalog) -> None:
-    assert problem in told(result, catalog)
+def test_implausible_measurements_are_reported(result: Record, problem: str, catalog: Catalog) -> None:
+    assert problem in problem_ids(result, catalog)
 
 
 def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
         assert 0.5 < answer.time.value / shipped.value < 2
 
 
-def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
+def test_implausible_record_leaves_estimates_unchanged(measured: Record, catalog: Catalog) -> None:
     records.save_record(
         with_digest(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps)))
     )
@@ -164,18 +164,18 @@ def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Re
 
 
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
-def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
+def test_stored_range_is_bounded_when_used(width: float) -> None:
     own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
     low, high = with_own_corrections(load_calibration(), {GPU: own}).log_factor_range("imported", "train", GPU, "pytorch")
     lowest, highest = load_calibration().log_factor_range("none", "train")
     assert lowest <= low < 0 < high <= highest
 
 
-def test_bandwidth_above_the_nominal_one_is_told(catalog: Catalog) -> None:
+def test_bandwidth_above_nominal_is_reported(catalog: Catalog) -> None:
     size = 4 << 30
     seconds = 2 * size / (catalog.gpu_by_id[GPU].memory_bandwidth * 1.01)
     copied = MicroResult("copy", "copy", "fp32", {"bytes": size}, seconds, seconds, seconds, 9, 2 * size / seconds, "B/s")
-    assert told(record(micro=(copied,)), catalog) == {"record.above"}
+    assert problem_ids(record(micro=(copied,)), catalog) == {"record.above"}
 
 
 def test_shares_of_peak(catalog: Catalog) -> None:
@@ -194,9 +194,9 @@ def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Rec
         ("decode", "llama-3.1-8b", "cuda-graphs", {"batch": 8, "seq_in": 2048}),
         ("prefill", "llama-3.1-8b", "pytorch-compile", {"batch": 1, "seq_in": 2048}),
     ):
-        asked: dict[str, Any] = {"engine": engine, "gpu": GPU, **fields}
-        before = estimate(task, model, catalog, own=False, **asked)
-        after = estimate(task, model, catalog, **asked)
+        request: dict[str, Any] = {"engine": engine, "gpu": GPU, **fields}
+        before = estimate(task, model, catalog, own=False, **request)
+        after = estimate(task, model, catalog, **request)
         assert before.time is not None
         assert after.time is not None
         truth = log(SLOWER[engine])
@@ -212,10 +212,10 @@ def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Rec
 def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalog: Catalog) -> None:
     records.save_record(measured)
     for gpu, engine in (("h100-sxm-80gb", "pytorch"), (GPU, "vllm")):
-        asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
+        request: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
         task = "train" if engine == "pytorch" else "decode"
-        before = estimate(task, "llama-3.2-1b", catalog, own=False, **asked)
-        after = estimate(task, "llama-3.2-1b", catalog, **asked)
+        before = estimate(task, "llama-3.2-1b", catalog, own=False, **request)
+        after = estimate(task, "llama-3.2-1b", catalog, **request)
         assert after.tier == before.tier != "measured"
         assert after.time is not None
         assert before.time is not None
@@ -224,9 +224,9 @@ def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalo
 
 def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: Record, catalog: Catalog) -> None:
     records.save_record(measured)
-    asked: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
-    before = estimate("train", "resnet50", catalog, own=False, **asked)
-    after = estimate("train", "resnet50", catalog, **asked)
+    request: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
+    before = estimate("train", "resnet50", catalog, own=False, **request)
+    after = estimate("train", "resnet50", catalog, **request)
     assert before.time is not None
     assert after.time is not None
     assert after.time.value != before.time.value  # what the engine's other steps say of it still counts
@@ -234,7 +234,7 @@ def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: 
     assert after.time.high / after.time.low == pytest.approx(before.time.high / before.time.low, rel=1e-6)
 
 
-def test_a_stale_fit_is_made_anew(measured: Record, catalog: Catalog) -> None:
+def test_stale_fit_is_recomputed(measured: Record, catalog: Catalog) -> None:
     calibration = load_calibration()
     fit = records.fit_record(measured, catalog, calibration)
     stale = with_digest(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
@@ -242,7 +242,7 @@ def test_a_stale_fit_is_made_anew(measured: Record, catalog: Catalog) -> None:
     own = records.own_calibrations(catalog, calibration)[GPU]
     assert own.multipliers == fit.multipliers
     assert own.source == measured.source
-    assert records.read_record(path).fitted == fit  # and kept, so that it is made once
+    assert records.read_record(path).fitted == fit  # and cached, so that it is computed once
 
 
 def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(
@@ -298,14 +298,14 @@ def test_broken_files_in_the_folder_are_passed_over(measured: Record, catalog: C
     assert list(records.own_calibrations(catalog, load_calibration())) == [GPU]
 
 
-def test_a_record_that_cannot_be_kept_is_said_with_its_place(measured: Record, tmp_path: Path) -> None:
+def test_record_that_cannot_be_saved_is_reported_with_its_path(measured: Record, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as refused:
         records.save_record(measured, folder=tmp_path / "file" / "below")
     assert "below" in english().render(refused.value.message)
 
 
-def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_folder_no_record_is_saved(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "user_folder", lambda *_: None)
     with pytest.raises(DataError) as refused:
         records.save_record(measured)
@@ -313,7 +313,7 @@ def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatc
     assert records.own_calibrations(Catalog(), load_calibration()) == {}
 
 
-def test_own_records_of_steps_nobody_knows_any_more_are_passed_over(catalog: Catalog) -> None:
+def test_own_records_of_removed_steps_are_ignored(catalog: Catalog) -> None:
     records.save_record(record(step(0.05, model="a-model-of-old")))
     assert records.own_calibrations(catalog, load_calibration()) == {}
 

@@ -37,7 +37,7 @@ def kinds(readings: list[WatchReading]) -> list[str]:
     return [event.kind for reading in readings for event in reading.events]
 
 
-def test_one_reading_and_no_more() -> None:
+def test_single_reading() -> None:
     samples = readings(lambda _: [sample(50)], WatchSettings(once=True))
     assert len(samples) == 1
     assert samples[0].gpus[0].utilisation_percent == 50
@@ -89,7 +89,7 @@ def test_work_stops_a_countdown() -> None:
     assert kinds(samples) == ["idle", "countdown", "cancelled-busy"]
 
 
-def test_a_silent_driver_leaves_the_last_known_and_is_asked_again_less_and_less_often() -> None:
+def test_unresponsive_driver_keeps_the_last_reading_and_is_polled_with_backoff() -> None:
     clock = JumpingClock()
     samples = readings(
         lambda tick: None if 3 <= tick < 12 else [sample(33)], WatchSettings(every=2, price=PRICE, lasting=400), clock=clock
@@ -103,13 +103,13 @@ def test_a_silent_driver_leaves_the_last_known_and_is_asked_again_less_and_less_
     assert samples[-1].bill.utilisation_percent == pytest.approx(33)
 
 
-def test_a_silent_driver_never_leads_to_the_command() -> None:
+def test_unresponsive_driver_never_triggers_the_command() -> None:
     settings = WatchSettings(every=2, rule=IdleRule(60, 10, True), lasting=7200)
     samples = readings(lambda tick: [sample(0)] if tick < 5 else None, settings)
     assert kinds(samples) == ["driver-gone"]
 
 
-def test_a_lost_gpu_is_noted_once_with_what_was_last_known() -> None:
+def test_lost_gpu_is_noted_once_with_its_last_reading() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(80, 0), Sample(1, lost=True) if 2 <= tick < 6 else sample(40, 1)]
 
@@ -119,7 +119,7 @@ def test_a_lost_gpu_is_noted_once_with_what_was_last_known() -> None:
     assert (lost.lost, lost.utilisation_percent) == (True, 40)
 
 
-def test_a_lost_gpu_is_not_idle_so_nothing_is_run() -> None:
+def test_lost_gpu_is_not_idle_and_triggers_nothing() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(0, 0), Sample(1, lost=True)]
 

@@ -75,23 +75,23 @@ def test_peaks_are_the_best_of_each_and_judged_at_95_percent(record: Record, tmp
         {"id": "d", "kind": "gemm", "dtype": "fp16", "median": 700e12, "best": 700e12, "unit": "FLOP/s"},
         {"id": "e", "kind": "gemm", "dtype": "fp8", "median": 1300e12, "best": 1300e12, "unit": "FLOP/s"},
     ]
-    told = list(own_page.reach_lines(record, folder_of(tmp_path, record, plain=plain)))
-    assert cells(told, "copy fp32") == ["copy fp32", "4,200 GB/s", "4,100 GB/s", "97.6%", "4,200 GB/s", "4,100 GB/s", "85%"]
+    lines = list(own_page.reach_lines(record, folder_of(tmp_path, record, plain=plain)))
+    assert cells(lines, "copy fp32") == ["copy fp32", "4,200 GB/s", "4,100 GB/s", "97.6%", "4,200 GB/s", "4,100 GB/s", "85%"]
     bf16 = ["gemm bf16", "790 TFLOP/s", "750 TFLOP/s", "94.9%", "760 TFLOP/s", "750 TFLOP/s", "76%"]
-    assert cells(told, "gemm bf16") == bf16
-    assert cells(told, "gemm fp8")[2] == "not run"
-    assert told[-2] == "1 of 3 are at 95% or more of what PyTorch reaches; the least is 85.7%."
+    assert cells(lines, "gemm bf16") == bf16
+    assert cells(lines, "gemm fp8")[2] == "not run"
+    assert lines[-2] == "1 of 3 are at 95% or more of what PyTorch reaches; the least is 85.7%."
 
 
-def test_steps_stand_beside_what_was_said_and_those_outside_are_marked(record: Record) -> None:
+def test_measured_steps_are_next_to_predictions_and_outliers_marked(record: Record) -> None:
     first = record.steps[0]
     assert first.predicted is not None
     strayed = replace(first, id="strayed", seconds=first.predicted.high * 2)
-    told = list(own_page.step_lines(replace(record, steps=(first, strayed)), [first.seconds, first.seconds]))
-    row = cells(told, first.id)
+    lines = list(own_page.step_lines(replace(record, steps=(first, strayed)), [first.seconds, first.seconds]))
+    row = cells(lines, first.id)
     assert (row[5], row[6], row[8]) == ("inside", "-17%", "+0%")
-    assert cells(told, "strayed")[5] == "**outside**"
-    assert any(line == "2 steps, 1 inside the range." for line in told)
+    assert cells(lines, "strayed")[5] == "**outside**"
+    assert any(line == "2 steps, 1 inside the range." for line in lines)
 
 
 def test_claims_watch_and_diagnosis(record: Record, tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_claims_watch_and_diagnosis(record: Record, tmp_path: Path) -> None:
     ]
     watched = {"readings": 100, "every": 0.2, "usual_every": 2.0, "cpu_per_reading": 0.001, "rss": 50 << 20}
     watched |= {"gpu_before": 1 << 30, "gpu_during": 1 << 30, "gpu_processes": 0}
-    said = {"id": "memory", "sure": True, "because": ["load 100%"]}
-    loads = {"copy": {"expected": ["memory"], "running": [said]}, "held": {"expected": ["stalled"], "running": []}}
+    verdict = {"id": "memory", "sure": True, "because": ["load 100%"]}
+    loads = {"copy": {"expected": ["memory"], "running": [verdict]}, "held": {"expected": ["stalled"], "running": []}}
     folder = folder_of(tmp_path, record, verify=rows, watch=watched, diagnosis=loads)
     claims = list(own_page.verify_lines(folder))
     assert cells(claims, "`estimate a`")[1:] == ["12.5", "10", "9 – 11", "**outside**", "-20.0%", "+20.0%"]
@@ -125,7 +125,7 @@ def test_files_that_are_not_there_leave_their_sections_out(record: Record, tmp_p
 
 def rows_of(catalog: Catalog, record: Record) -> list[Example]:
     """Unseen steps, which on this machine take a fifth longer, too."""
-    found = []
+    entries = []
     for task, model, fields in (
         ("train", "resnet50", {"engine": "pytorch", "batch": 64, "precision": "amp-bf16"}),
         ("decode", "llama-3.1-8b", {"engine": "cuda-graphs", "batch": 8, "seq_in": 2048, "precision": "bf16"}),
@@ -135,8 +135,8 @@ def rows_of(catalog: Catalog, record: Record) -> list[Example]:
         assert figure is not None
         one = example(StepResult(model, request, figure.value * SLOWER, 1.0, 1.0, 1), catalog.gpu_by_id[GPU], catalog)
         groups = {"source": "h200-decode" if task == "decode" else "h200-train", "task": "train-vision"}
-        found.append(Example(one.seconds, one.terms, one.floors, one.setting, one.host, groups))
-    return found
+        entries.append(Example(one.seconds, one.terms, one.floors, one.setting, one.host, groups))
+    return entries
 
 
 def test_errors_before_and_after_are_those_of_the_two_fits(record: Record, catalog: Catalog) -> None:
@@ -147,10 +147,10 @@ def test_errors_before_and_after_are_those_of_the_two_fits(record: Record, catal
     after = accuracy_own.predicted(rows, with_own_corrections(bare, {GPU: own})) - actual
     assert before == pytest.approx(-log(SLOWER), abs=1e-6)
     assert np.abs(after).max() < 0.25 * log(SLOWER)
-    told = list(accuracy_own.error_lines(accuracy_own.Compared(rows, before, after, before, own, bare, 7), record, True))
-    assert cells(told, "decode")[1:3] == ["1", "16.7%"]
-    assert cells(told, "**all**")[1:3] == ["2", "16.7%"]
-    assert any("100% of the rows come nearer" in line for line in told)
+    lines = list(accuracy_own.error_lines(accuracy_own.Compared(rows, before, after, before, own, bare, 7), record, True))
+    assert cells(lines, "decode")[1:3] == ["1", "16.7%"]
+    assert cells(lines, "**all**")[1:3] == ["2", "16.7%"]
+    assert any("100% of the rows come nearer" in line for line in lines)
 
 
 def test_other_curves_are_used_and_put_back(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from whichgpu.catalog.offer import STALE_DAYS, Observation
 from whichgpu.price.asof import price_on_day, prices_on_day
 
 
-def seen(price: str, first: str, last: str | None = None, ended: str | None = None, source: str = "a") -> Observation:
+def observation(price: str, first: str, last: str | None = None, ended: str | None = None, source: str = "a") -> Observation:
     return Observation(
         "aws",
         "p3.2xlarge",
@@ -35,9 +35,9 @@ def seen(price: str, first: str, last: str | None = None, ended: str | None = No
 
 
 RUNS = [
-    seen("3.06", "2017-10-25", "2022-10-11"),
-    seen("2.50", "2023-01-01"),
-    seen("2.00", "2024-01-01", "2024-06-01", "2024-07-01"),
+    observation("3.06", "2017-10-25", "2022-10-11"),
+    observation("2.50", "2023-01-01"),
+    observation("2.00", "2024-01-01", "2024-06-01", "2024-07-01"),
 ]
 
 
@@ -65,14 +65,14 @@ def test_the_latest_sighting_not_after_the_day_decides(day: str, price: str, con
     )
 
 
-def test_nothing_before_the_first_and_nothing_after_the_end() -> None:
+def test_no_price_before_the_first_observation_or_after_the_end() -> None:
     assert price_on_day(RUNS, date(2017, 10, 24)) is None
     assert price_on_day(RUNS, date(2024, 7, 1)) is None  # not an older price either
     assert price_on_day([], date(2024, 7, 1)) is None
 
 
-def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
-    runs = [seen("1", "2020-01-01", "2020-12-31")]
+def test_only_carried_forward_prices_become_stale_after_thirty_days() -> None:
+    runs = [observation("1", "2020-01-01", "2020-12-31")]
     last = date(2020, 12, 31)
     for days, stale in ((0, False), (STALE_DAYS, False), (STALE_DAYS + 1, True)):
         price = price_on_day(runs, last + timedelta(days=days))
@@ -85,27 +85,27 @@ def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
 
 
 def test_a_fresher_source_wins_over_an_older_one_and_over_its_end() -> None:
-    old, new = seen("3", "2020-01-01", "2020-06-01"), seen("4", "2020-03-01", "2020-07-01", source="b")
+    old, new = observation("3", "2020-01-01", "2020-06-01"), observation("4", "2020-03-01", "2020-07-01", source="b")
     price = price_on_day([old, new], date(2020, 8, 1))
     assert price is not None
     assert price.observation.source == "b"
-    relisted = [seen("3", "2020-01-01", "2020-06-01", "2020-07-01"), seen("3", "2020-09-01", source="b")]
+    relisted = [observation("3", "2020-01-01", "2020-06-01", "2020-07-01"), observation("3", "2020-09-01", source="b")]
     assert price_on_day(relisted, date(2020, 8, 1)) is None
     again = price_on_day(relisted, date(2020, 9, 2))
     assert again is not None
     assert again.observation.source == "b"
 
 
-def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
-    price = price_on_day([seen("1", "2020-02")], date(2020, 2, 15))
+def test_monthly_observation_covers_its_first_to_last_day() -> None:
+    price = price_on_day([observation("1", "2020-02")], date(2020, 2, 15))
     assert price is not None
     assert price.confidence == "bracketed"
-    after = price_on_day([seen("1", "2020-02")], date(2020, 3, 1))
+    after = price_on_day([observation("1", "2020-02")], date(2020, 3, 1))
     assert after is not None
     assert (after.confidence, after.age_days) == ("carried", 1)
 
 
-def test_each_offer_stands_for_itself() -> None:
+def test_offers_are_independent() -> None:
     other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__struct_fields__} | {"region": "eu-west-1"})
     prices = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
     assert {one.observation.region for one in prices} == {"us-east-1", "eu-west-1"}
@@ -119,13 +119,13 @@ def histories(draw: st.DrawFn) -> list[Observation]:
     marks = sorted(draw(st.sets(days, min_size=2, max_size=12)))
     marks = marks[: len(marks) // 2 * 2]
     return [
-        seen(str(draw(st.integers(1, 50))), first.isoformat(), last.isoformat())
+        observation(str(draw(st.integers(1, 50))), first.isoformat(), last.isoformat())
         for first, last in zip(marks[::2], marks[1::2], strict=True)
     ]
 
 
 @given(histories(), days)
-def test_what_stands_was_seen_by_then_and_nothing_later_was(history: list[Observation], day: date) -> None:
+def test_current_price_is_the_last_one_observed_by_that_day(history: list[Observation], day: date) -> None:
     price = price_on_day(history, day)
     if price is None:
         assert all(date.fromisoformat(run.observed) > day for run in history)

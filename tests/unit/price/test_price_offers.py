@@ -1,4 +1,4 @@
-"""Offers made of standing prices: money in other currencies, wishes, groups and orders."""
+"""Offers from current prices: other currencies, filters, groups and sorting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.price.test_asof import seen
+from tests.unit.price.test_asof import observation
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
@@ -24,30 +24,30 @@ DAY = date(2019, 9, 8)
 GIVEN = Exchanger(DAY, (), {"KRW": Decimal(1000), "EUR": Decimal("0.8")})
 
 
-def stood(**changed: Any) -> PriceOnDay:
-    price = price_on_day([replace(seen("8.00", "2019-01-01", "2020-01-01"), **changed)], DAY)
+def price_on(**changed: Any) -> PriceOnDay:
+    price = price_on_day([replace(observation("8.00", "2019-01-01", "2020-01-01"), **changed)], DAY)
     assert price is not None
     return price
 
 
-def offer(shown: str | None = None, hours: str = "100", trip: Figure | None = None, **changed: Any) -> Offer:
-    return build_offer(stood(**changed), "V100", GIVEN, shown, Decimal(hours), trip)
+def offer(currency: str | None = None, hours: str = "100", trip: Figure | None = None, **changed: Any) -> Offer:
+    return build_offer(price_on(**changed), "V100", GIVEN, currency, Decimal(hours), trip)
 
 
-def test_an_offer_tells_the_machine_the_gpu_and_the_month() -> None:
-    found = offer(gpus=4)
-    assert found.price == Money(Decimal("8.00"), "USD")
-    assert found.price_per_gpu_hour == Money(Decimal("2"), "USD")
-    assert found.price_month == Money(Decimal("800.000"), "USD")
-    assert found.exchange_rate is None
-    assert found.upfront is None
-    assert (found.valid_from, found.observed_at, found.confidence, found.stale) == (
+def test_offer_has_price_per_machine_gpu_hour_and_month() -> None:
+    priced = offer(gpus=4)
+    assert priced.price == Money(Decimal("8.00"), "USD")
+    assert priced.price_per_gpu_hour == Money(Decimal("2"), "USD")
+    assert priced.price_month == Money(Decimal("800.000"), "USD")
+    assert priced.exchange_rate is None
+    assert priced.upfront is None
+    assert (priced.valid_from, priced.observed_at, priced.confidence, priced.stale) == (
         "2019-01-01",
         "2019-01-01",
         "bracketed",
         False,
     )
-    assert found.age_days == 250
+    assert priced.age_days == 250
 
 
 def test_a_commitment_is_paid_all_month() -> None:
@@ -57,13 +57,13 @@ def test_a_commitment_is_paid_all_month() -> None:
     assert offer(term="reserved-1y", payment="all-upfront", upfront=Decimal("12.3456")).upfront == Money(Decimal("12.346"), "USD")
 
 
-def test_money_is_shown_in_the_currency_asked_for_and_listed_in_its_own() -> None:
-    found = offer("KRW", term="reserved-1y", payment="all-upfront", discount=Decimal("0.2"))
-    assert found.price == Money(Decimal(8000), "KRW")
-    assert found.listed_price == Money(Decimal(10), "USD")
-    assert found.upfront == Money(Decimal("70080000"), "KRW")
-    assert found.exchange_rate is not None
-    assert (found.exchange_rate.value, found.exchange_rate.date, found.exchange_rate.source) == (1000.0, None, "given")
+def test_prices_are_in_the_requested_currency_with_the_listed_one() -> None:
+    priced = offer("KRW", term="reserved-1y", payment="all-upfront", discount=Decimal("0.2"))
+    assert priced.price == Money(Decimal(8000), "KRW")
+    assert priced.listed_price == Money(Decimal(10), "USD")
+    assert priced.upfront == Money(Decimal("70080000"), "KRW")
+    assert priced.exchange_rate is not None
+    assert (priced.exchange_rate.value, priced.exchange_rate.date, priced.exchange_rate.source) == (1000.0, None, "given")
     assert offer(discount=None).listed_price == Money(Decimal("8.00"), "USD")
 
 
@@ -76,40 +76,42 @@ def far(seconds: float) -> Figure:
     return Figure.exact(seconds, "s")
 
 
-def wished(offer: Offer, **wishes: Any) -> dict[str, bool]:
-    return {name: test(offer) for name, test in OfferFilter(**wishes).tests(Catalog().gpu_by_id).items()}
+def filter_results(offer: Offer, **filters: Any) -> dict[str, bool]:
+    return {name: test(offer) for name, test in OfferFilter(**filters).tests(Catalog().gpu_by_id).items()}
 
 
-def test_each_wish_is_asked_alone_and_only_where_it_was_made() -> None:
+def test_each_filter_applies_alone_and_only_if_set() -> None:
     one = offer()
-    assert wished(one) == {}
-    assert wished(one, gpu_ids=frozenset({"v100-sxm-16gb"}), providers=("aws",), terms=("spot",)) == {
+    assert filter_results(one) == {}
+    assert filter_results(one, gpu_ids=frozenset({"v100-sxm-16gb"}), providers=("aws",), terms=("spot",)) == {
         "gpu": True, "provider": True, "term": False,
     }  # fmt: skip
-    assert wished(one, gpu_ids=frozenset()) == {"gpu": False}
-    assert wished(one, instances=frozenset({("gcp", "p3.2xlarge")}), regions=frozenset({("aws", "us-east-1")})) == {
+    assert filter_results(one, gpu_ids=frozenset()) == {"gpu": False}
+    assert filter_results(one, instances=frozenset({("gcp", "p3.2xlarge")}), regions=frozenset({("aws", "us-east-1")})) == {
         "instance": False, "region": True,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("gpus", "low", "high", "kept"), [(4, 4, 8, True), (8, 4, 8, True), (3, 4, 8, False), (9, 4, 8, False)])
-def test_a_number_of_gpus_lies_between_both_ends(gpus: int, low: float, high: float, kept: bool) -> None:
-    assert wished(offer(gpus=gpus), gpus=(low, high)) == {"gpus": kept}
+@pytest.mark.parametrize(
+    ("gpus", "low", "high", "matches"), [(4, 4, 8, True), (8, 4, 8, True), (3, 4, 8, False), (9, 4, 8, False)]
+)
+def test_gpu_count_filter_includes_both_ends(gpus: int, low: float, high: float, matches: bool) -> None:
+    assert filter_results(offer(gpus=gpus), gpus=(low, high)) == {"gpus": matches}
 
 
 def test_memory_is_that_of_one_gpu_or_of_the_slice() -> None:
     size = Catalog().gpu_by_id["v100-sxm-16gb"].memory_marketed_bytes
-    assert wished(offer(), min_memory=size) == {"min_memory": True}
-    assert wished(offer(gpus=8), min_memory=size + 1) == {"min_memory": False}
-    assert wished(offer(gpus=0.5), min_memory=size // 2 + 1) == {"min_memory": False}
-    assert wished(offer(gpus=0.5), min_memory=size // 2) == {"min_memory": True}
-    assert wished(offer(gpu="unheard-of"), min_memory=1) == {"min_memory": False}
+    assert filter_results(offer(), min_memory=size) == {"min_memory": True}
+    assert filter_results(offer(gpus=8), min_memory=size + 1) == {"min_memory": False}
+    assert filter_results(offer(gpus=0.5), min_memory=size // 2 + 1) == {"min_memory": False}
+    assert filter_results(offer(gpus=0.5), min_memory=size // 2) == {"min_memory": True}
+    assert filter_results(offer(gpu="unheard-of"), min_memory=1) == {"min_memory": False}
 
 
-def test_what_is_near_enough_has_a_known_round_trip() -> None:
-    assert wished(offer(trip=far(0.1)), max_latency=0.1) == {"max_latency": True}
-    assert wished(offer(trip=far(0.11)), max_latency=0.1) == {"max_latency": False}
-    assert wished(offer(), max_latency=0.1) == {"max_latency": False}
+def test_max_latency_filter_needs_a_known_round_trip() -> None:
+    assert filter_results(offer(trip=far(0.1)), max_latency=0.1) == {"max_latency": True}
+    assert filter_results(offer(trip=far(0.11)), max_latency=0.1) == {"max_latency": False}
+    assert filter_results(offer(), max_latency=0.1) == {"max_latency": False}
 
 
 def test_the_cheapest_of_each_group_by_the_price_of_a_gpu_with_how_many_there_are() -> None:
@@ -124,7 +126,7 @@ def test_the_cheapest_of_each_group_by_the_price_of_a_gpu_with_how_many_there_ar
     )  # of equal ones the first
 
 
-def test_offers_come_by_the_price_of_a_gpu_or_by_a_field_either_way() -> None:
+def test_offers_sort_by_gpu_price_or_a_field_in_either_direction() -> None:
     a, b = offer(instance="B", price=Decimal(9)), offer(instance="a", price=Decimal(16), gpus=2)
     c = offer(instance="c", price=Decimal(8500), currency="KRW")
     assert [one.instance for one in ordered([a, b, c], None, GIVEN)] == ["a", "c", "B"]
@@ -136,7 +138,7 @@ def test_offers_come_by_the_price_of_a_gpu_or_by_a_field_either_way() -> None:
         ordered([], "beauty", GIVEN)
 
 
-def test_what_lacks_the_field_comes_last_and_of_equal_ones_the_nearer_first() -> None:
+def test_offers_without_the_sort_field_come_last_and_ties_by_distance() -> None:
     near, away, unknown = offer(region="z", trip=far(0.01)), offer(region="y", trip=far(0.2)), offer(region="x")
     assert [one.region for one in ordered([unknown, away, near], None, GIVEN)] == ["z", "y", "x"]
     assert [one.region for one in ordered([unknown, near, away], "round-trip", GIVEN)] == ["z", "y", "x"]
@@ -160,8 +162,8 @@ def test_a_rate_holds_for_a_third_of_a_year_after_its_day_and_no_longer() -> Non
 def test_rates_of_our_table_are_the_latest_by_then() -> None:
     rows = [DollarExchangeRate("TWD", day, Decimal(rate), (source,), "2026-11-15")
             for day, rate, source in (("2018", "30", "a"), ("2020", "32", "c"), ("2019", "31", "b"))]  # fmt: skip
-    found = Exchanger(date(2019, 6, 1), rows).rate("USD", "TWD")
-    assert (found.value, found.date, found.source) == (Decimal(31), "2019", "b")
+    result = Exchanger(date(2019, 6, 1), rows).rate("USD", "TWD")
+    assert (result.value, result.date, result.source) == (Decimal(31), "2019", "b")
     mixed = Exchanger(date(2019, 6, 1), rows, {"XXX": Decimal(62)}).rate("XXX", "TWD")
     assert (mixed.value, mixed.date, mixed.source) == (Decimal("0.5"), "2019", "b")
     back = Exchanger(date(2019, 6, 1), rows).rate("TWD", "TWD")
@@ -175,10 +177,10 @@ def test_a_quote_is_of_the_day_or_the_last_one_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "digits", "kept"), [("0", 6, "0"), ("1234.5678", 3, "1235"), ("0.0012345", 2, "0.0012"), ("-2.50", 6, "-2.5")]
+    ("amount", "digits", "rounded"), [("0", 6, "0"), ("1234.5678", 3, "1235"), ("0.0012345", 2, "0.0012"), ("-2.50", 6, "-2.5")]
 )
-def test_amounts_keep_their_digits(amount: str, digits: int, kept: str) -> None:
-    assert str(round_significant(Decimal(amount), digits)) == kept
+def test_amounts_keep_their_digits(amount: str, digits: int, rounded: str) -> None:
+    assert str(round_significant(Decimal(amount), digits)) == rounded
 
 
 def rule(**changed: Any) -> Discount:
@@ -187,28 +189,30 @@ def rule(**changed: Any) -> Discount:
 
 
 def test_rules_make_prices_of_the_provider_s_own_machines_from_the_first_to_the_last_day() -> None:
-    base = stood()
+    base = price_on()
     for day, many in ((date(2018, 12, 31), 0), (date(2019, 1, 1), 1), (date(2019, 12, 31), 1), (date(2020, 1, 1), 0)):
         assert len(list(prices_from_rules([base], [rule()], day, Decimal(730)))) == many
     assert len(list(prices_from_rules([base], [rule(last=None)], date(2030, 1, 1), Decimal(730)))) == 1
     for other in ({"provider": "gcp"}, {"instances": ("p4",)}):
         assert not list(prices_from_rules([base], [rule(**other)], DAY, Decimal(730)))
-    assert not list(prices_from_rules([stood(term="spot")], [rule()], DAY, Decimal(730)))
-    assert len(list(prices_from_rules([base, stood(term="committed-1y", region="eu-west-1")], [rule()], DAY, Decimal(730)))) == 1
+    assert not list(prices_from_rules([price_on(term="spot")], [rule()], DAY, Decimal(730)))
+    assert (
+        len(list(prices_from_rules([base, price_on(term="committed-1y", region="eu-west-1")], [rule()], DAY, Decimal(730)))) == 1
+    )
 
 
 def test_a_rule_of_steps_gives_the_share_of_the_hours_to_a_millionth() -> None:
     steps = (Decimal(1), Decimal("0.5"))
     (price,) = prices_from_rules(
-        [stood(price=Decimal("0.3333335"))], [rule(share=None, steps=steps, term="sustained")], DAY, Decimal(730)
+        [price_on(price=Decimal("0.3333335"))], [rule(share=None, steps=steps, term="sustained")], DAY, Decimal(730)
     )
     assert price.observation.price == Decimal("0.25")
     assert sustained_share(steps, Decimal(0)) == 1
     assert sustained_share(steps, Decimal(9999)) == Decimal("0.75")
 
 
-def test_what_is_due_at_the_start_is_what_the_source_says_first() -> None:
-    run = replace(seen("2", "2019-01-01"), term="reserved-1y", payment="all-upfront")
+def test_upfront_payment_prefers_the_source_s_own_figure() -> None:
+    run = replace(observation("2", "2019-01-01"), term="reserved-1y", payment="all-upfront")
     assert upfront(run) == 17520
     assert upfront(replace(run, upfront=Decimal(5))) == 5
     assert upfront(replace(run, term="on-demand")) is None
@@ -217,6 +221,6 @@ def test_what_is_due_at_the_start_is_what_the_source_says_first() -> None:
 
 def test_a_price_carried_for_more_than_thirty_days_is_stale() -> None:
     for day, stale in ((date(2021, 1, 30), False), (date(2021, 1, 31), True)):
-        price = price_on_day([seen("1", "2020-01-01", "2020-12-31")], day)
+        price = price_on_day([observation("1", "2020-01-01", "2020-12-31")], day)
         assert price is not None
         assert price.stale is stale

@@ -25,7 +25,7 @@ def test_an_owned_hour_by_hand() -> None:
     assert BOX.hour == pytest.approx(STANDING / 0.4 + WORKED)
 
 
-def test_owning_and_renting_meet_where_both_cost_the_same() -> None:
+def test_break_even_of_owning_and_renting() -> None:
     comparison = compare_with_rent(BOX, 1.0)
     use = STANDING / (1 - WORKED)
     assert comparison.break_even_use == pytest.approx(use)
@@ -35,7 +35,7 @@ def test_owning_and_renting_meet_where_both_cost_the_same() -> None:
     assert comparison.rent == 1.0
 
 
-def test_owning_never_pays_where_rent_is_cheap() -> None:
+def test_owning_never_breaks_even_with_cheap_rent() -> None:
     free = compare_with_rent(BOX, BOX.worked_hour)
     assert (free.break_even_use, free.break_even_hours, free.break_even_months) == (None, None, None)
     cheap = compare_with_rent(
@@ -66,7 +66,7 @@ def test_the_use_to_break_even_moves_with_each_input() -> None:
     assert moved["rent"] == pytest.approx((use * 3 / 2, use * 3 / 4))
 
 
-def test_what_nobody_says_of_a_machine() -> None:
+def test_default_ownership_costs() -> None:
     usual = OwnershipCosts(1000.0, 100.0, 0.0)
     assert (usual.power_price, usual.pue, usual.years, usual.residual, usual.use, usual.upkeep) == (
         0.1275,
@@ -99,12 +99,12 @@ def test_a_provider_bills_as_it_did_on_the_day(
     assert bool(billing.sources) is not assumed
 
 
-def test_machines_billed_apart_are_known() -> None:
+def test_separately_billed_hosts_are_known() -> None:
     assert billing_prefixes("oci") == ("BM.",)
     assert billing_prefixes("aws") == ()
 
 
-def test_extras_are_the_providers_own_and_else_what_is_usual() -> None:
+def test_extra_costs_are_the_provider_s_or_defaults() -> None:
     assert extras("azure") == {"disk": 0.10, "egress": 0.087}  # its disks are the usual ones
     assert extras("nobody") == {"disk": 0.10, "egress": 0.10}
     assert assumed_extras("azure", ["disk"])
@@ -113,7 +113,7 @@ def test_extras_are_the_providers_own_and_else_what_is_usual() -> None:
     assert extras_sources("azure", ["disk", "egress", "host-vcpu"]) == ("c3x-azure-egress",)
 
 
-def test_habits_are_the_providers_own_and_else_what_is_usual() -> None:
+def test_billing_rules_are_the_provider_s_or_defaults() -> None:
     assert run_default("notice", "nobody") == run_default("notice") == 30.0
     assert run_default_sources("notice", "aws") == ("aws-spot-interruptions",)
     assert run_default_sources("checkpoint_every") == ()

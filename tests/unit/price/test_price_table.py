@@ -37,7 +37,7 @@ def priced_table(start: int, count: int) -> PriceTable:
     return _unpacked(_packed(rows))
 
 
-def counted(table: PriceTable) -> PriceTable:
+def with_counted_words(table: PriceTable) -> PriceTable:
     """The same table with words that count comparisons."""
     return replace(table, words=tuple(map(CountedWord, table.words)), word_places={})
 
@@ -55,14 +55,14 @@ def test_joined_tables_hold_the_rows_of_both() -> None:
 
 
 def test_joining_compares_each_name_a_bounded_number_of_times() -> None:
-    one, other = counted(priced_table(0, NAMES)), counted(priced_table(NAMES // 2, NAMES))
+    one, other = with_counted_words(priced_table(0, NAMES)), with_counted_words(priced_table(NAMES // 2, NAMES))
     CountedWord.comparisons = 0
     _joined(one, other)
     assert CountedWord.comparisons <= 4 * (len(one.words) + len(other.words))
 
 
 def test_rules_compare_each_name_a_bounded_number_of_times() -> None:
-    table = counted(priced_table(0, NAMES))
+    table = with_counted_words(priced_table(0, NAMES))
     rules = [
         Discount(f"rule-{number}", "aws", "committed-1y", (f"m{number}",), Decimal("0.7"), (), "2020-01-01", None,
                  (f"source-{number}",), "2026-01-01")

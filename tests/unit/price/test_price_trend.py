@@ -8,22 +8,22 @@ from decimal import Decimal
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.price.test_asof import seen
+from tests.unit.price.test_asof import observation
 from whichgpu.catalog.offer import Observation
 from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked, exact, rows_on_day
 from whichgpu.price.trend import lowest_prices
 
-EAST = seen("3.00", "2020-01-01", "2020-05-01")
-WEST = replace(seen("2.00", "2020-03-01", "2020-04-01", "2020-06-01"), region="us-west-2")
-LATER = seen("2.50", "2021-01-01")  # the same offer as EAST, which ends with it
+EAST = observation("3.00", "2020-01-01", "2020-05-01")
+WEST = replace(observation("2.00", "2020-03-01", "2020-04-01", "2020-06-01"), region="us-west-2")
+LATER = observation("2.50", "2021-01-01")  # the same offer as EAST, which ends with it
 
 
-def told(*runs: Observation) -> list[tuple[str, str, str | None]]:
+def lowest(*runs: Observation) -> list[tuple[str, str, str | None]]:
     return [(low.day, str(low.price), low.until) for low in lowest_prices(runs, lambda run: run.price)]
 
 
-def test_the_lowest_price_comes_and_goes() -> None:
-    assert told(EAST, WEST, LATER) == [
+def test_lowest_price_changes_over_time() -> None:
+    assert lowest(EAST, WEST, LATER) == [
         ("2020-01-01", "3.00", "2020-03-01"),
         ("2020-03-01", "2.00", "2020-06-01"),
         ("2020-06-01", "3.00", "2021-01-01"),
@@ -36,31 +36,31 @@ def test_the_lowest_price_comes_and_goes() -> None:
     ]
 
 
-def test_a_dearer_price_beside_it_changes_nothing() -> None:
-    assert told(WEST, EAST) == told(EAST, WEST)
-    dear = replace(seen("9.00", "2020-02-01", ended="2020-02-15"), region="eu-west-1")
-    assert told(EAST, dear) == [("2020-01-01", "3.00", None)]
+def test_higher_price_of_another_offer_changes_nothing() -> None:
+    assert lowest(WEST, EAST) == lowest(EAST, WEST)
+    dear = replace(observation("9.00", "2020-02-01", ended="2020-02-15"), region="eu-west-1")
+    assert lowest(EAST, dear) == [("2020-01-01", "3.00", None)]
 
 
 def test_the_same_price_elsewhere_is_no_step() -> None:
     twin = replace(EAST, region="us-west-2", observed="2020-02-01")
-    assert told(EAST, twin) == [("2020-01-01", "3.00", None)]
+    assert lowest(EAST, twin) == [("2020-01-01", "3.00", None)]
 
 
-def test_a_price_of_no_length_is_left_out_and_nothing_makes_no_steps() -> None:
-    assert told() == []
-    assert told(replace(EAST, ended="2020-01-01")) == []
-    assert told(EAST, seen("1.00", "2020-02-01"), seen("4.00", "2020-02-01")) == [
+def test_zero_length_prices_are_left_out() -> None:
+    assert lowest() == []
+    assert lowest(replace(EAST, ended="2020-01-01")) == []
+    assert lowest(EAST, observation("1.00", "2020-02-01"), observation("4.00", "2020-02-01")) == [
         ("2020-01-01", "3.00", "2020-02-01"),
         ("2020-02-01", "4.00", None),
     ]
 
 
-def test_an_offer_ends_when_it_ended_or_when_the_next_price_came_whichever_is_earlier() -> None:
+def test_offer_ends_at_its_end_or_at_the_next_price_if_earlier() -> None:
     gap = replace(EAST, ended="2020-06-01")
-    assert told(gap, WEST, LATER)[-2:] == [("2020-03-01", "2.00", "2021-01-01"), ("2021-01-01", "2.50", None)]
+    assert lowest(gap, WEST, LATER)[-2:] == [("2020-03-01", "2.00", "2021-01-01"), ("2021-01-01", "2.50", None)]
     early = replace(EAST, ended="2022-01-01")
-    assert told(early, LATER) == [("2020-01-01", "3.00", "2021-01-01"), ("2021-01-01", "2.50", None)]
+    assert lowest(early, LATER) == [("2020-01-01", "3.00", "2021-01-01"), ("2021-01-01", "2.50", None)]
 
 
 def table(*runs: Observation) -> PriceTable:
@@ -82,22 +82,22 @@ def standing_prices(prices: PriceTable, day: date) -> list[str]:
         (date(2021, 1, 1), ["2.50"]),
     ],
 )
-def test_columns_tell_what_stood_on_a_day(day: date, prices: list[str]) -> None:
+def test_columns_have_the_prices_valid_on_a_day(day: date, prices: list[str]) -> None:
     assert standing_prices(table(EAST, WEST, LATER), day) == prices
     assert standing_prices(_joined(table(EAST), table(WEST, LATER)), day) == prices
     assert sorted(standing_prices(_joined(table(LATER, WEST), table(EAST)), day)) == sorted(prices)
 
 
 def test_an_offer_that_ended_takes_its_older_prices_with_it() -> None:
-    ended = seen("1.00", "2020-02-01", "2020-03-01", "2020-04-01")
+    ended = observation("1.00", "2020-02-01", "2020-03-01", "2020-04-01")
     assert standing_prices(table(EAST, ended), date(2020, 6, 1)) == ["3.00"]  # seen again in May
     old = replace(EAST, last_observed="2020-01-15")
     assert standing_prices(table(old, ended), date(2020, 6, 1)) == []
     assert standing_prices(table(old, ended), date(2020, 3, 31)) == ["1.00"]
 
 
-def test_of_two_sightings_known_until_the_same_day_the_later_one_decides() -> None:
-    one, two = seen("1.00", "2020-01-01", "2020-09-01"), seen("2.00", "2020-02-01", "2020-09-01")
+def test_of_two_observations_with_the_same_end_the_later_one_counts() -> None:
+    one, two = observation("1.00", "2020-01-01", "2020-09-01"), observation("2.00", "2020-02-01", "2020-09-01")
     assert standing_prices(table(two, one), date(2020, 6, 1)) == ["2.00"]
     assert standing_prices(table(two, one), date(2021, 6, 1)) == ["2.00"]
 
@@ -107,7 +107,7 @@ def test_machines_of_other_sizes_are_other_offers() -> None:
     assert sorted(standing_prices(table(EAST, eight), date(2020, 2, 1))) == ["24.00", "3.00"]
 
 
-def test_words_and_numbers_come_back_as_they_went_in() -> None:
+def test_columns_round_trip() -> None:
     prices = table(EAST, WEST)
     assert len(prices) == 2
     assert prices.gpus.tolist() == [1.0, 1.0]
@@ -124,6 +124,6 @@ def test_words_and_numbers_come_back_as_they_went_in() -> None:
     )  # fmt: skip
 
 
-def test_no_prices_stand_where_there_are_none() -> None:
+def test_no_prices_without_observations() -> None:
     assert len(table()) == 0
     assert rows_on_day(table(), date(2020, 1, 1)).tolist() == []

@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.price.test_asof import seen
+from tests.unit.price.test_asof import observation
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import price_on_day
@@ -19,17 +19,17 @@ hours = st.decimals("1", str(MONTH_HOURS), places=1, allow_nan=False)
 
 
 @given(hours, hours)
-def test_who_runs_longer_pays_more_in_all_and_less_an_hour(a: Decimal, b: Decimal) -> None:
+def test_longer_runs_cost_more_in_total_and_less_per_hour(a: Decimal, b: Decimal) -> None:
     short, long = sorted((a, b))
     assert sustained_share(QUARTERS, long) <= sustained_share(QUARTERS, short) + Decimal("1e-20")
     assert sustained_share(QUARTERS, long) * long >= sustained_share(QUARTERS, short) * short - Decimal("1e-20")
     assert Decimal("0.7") <= sustained_share(QUARTERS, long) <= 1
 
 
-def test_rules_hold_for_their_machines_and_their_time_and_not_where_a_price_is_stated() -> None:
+def test_rules_apply_to_their_machines_and_period_unless_a_price_is_stated() -> None:
     rule = Discount("r", "aws", "committed-1y", ("p3.",), Decimal("0.63"), (), "2019-01-01", "2020-12-31", ("s",), "2026-11-15")
     day = date(2019, 9, 8)
-    base = price_on_day([seen("1.00", "2018-01-01", "2021-01-01")], day)
+    base = price_on_day([observation("1.00", "2018-01-01", "2021-01-01")], day)
     assert base is not None
     prices = list(prices_from_rules([base], [rule], day, Decimal(MONTH_HOURS)))
     assert [(one.observation.term, one.observation.price, one.observation.source) for one in prices] == [
@@ -49,8 +49,8 @@ def test_google_rules_give_the_prices_google_printed(catalog: Catalog) -> None:
             assert Decimal(full) * (share["gcp-committed-3y-n1"] or 0) == Decimal(three_years)
 
 
-def test_only_what_is_all_paid_at_the_start_is_known_to_be_due_then() -> None:
-    run = seen("1.676", "2019-09-08")
+def test_only_all_upfront_terms_are_due_at_the_start() -> None:
+    run = observation("1.676", "2019-09-08")
     fields = {name: getattr(run, name) for name in type(run).__struct_fields__}
     all_upfront = type(run)(**fields | {"term": "reserved-3y", "payment": "all-upfront"})
     assert upfront(all_upfront) == Decimal("1.676") * 8760 * 3

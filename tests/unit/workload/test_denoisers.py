@@ -43,7 +43,7 @@ def test_every_diffusion_model_of_the_catalog_is_marked_and_no_other_is(catalog:
     ],
 )
 @pytest.mark.parametrize("model", [UNET, TRANSFORMER])
-def test_requests_a_second_are_refused_with_what_would_work(ask: Callable[[str], object], model: str) -> None:
+def test_requests_per_second_are_refused_with_a_hint(ask: Callable[[str], object], model: str) -> None:
     with pytest.raises(UsageError) as refused:
         ask(model)
     assert refused.value.kind == "not-a-pipeline"
@@ -102,7 +102,7 @@ def test_a_recommendation_counts_denoising_steps() -> None:
     assert "note.denoiser-unet" in ids(answer.warnings)
 
 
-def test_fit_compare_and_models_say_it_too() -> None:
+def test_fit_compare_and_models_note_the_denoiser_too() -> None:
     assert "note.denoiser-unet" in ids(whichgpu.fit(UNET, gpu="L4").warnings)
     assert "note.denoiser-transformer" in ids(whichgpu.fit(TRANSFORMER, gpu="L4").warnings)
     compared = call("compare", "L4", "T4", "--task", "forward", "--model", UNET)

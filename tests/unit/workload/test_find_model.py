@@ -1,4 +1,4 @@
-"""What a user calls a model leads to its shape, and what leads nowhere is told with what would work."""
+"""A model's name leads to its shape; unknown names are refused with suggestions."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def test_built_in_names_are_read_loosely_but_dots_count(name: str) -> None:
     assert (shape.name, shape.hidden) == ("opt-1.3b", 64)
 
 
-def test_a_name_of_several_asks_which() -> None:
+def test_ambiguous_name_lists_the_candidates() -> None:
     with pytest.raises(AmbiguousName) as caught:
         find_model("opt", SHELF)
     assert caught.value.choices == ("opt-1.3b", "opt-13b")
 
 
-def test_a_wrong_name_is_told_its_neighbours() -> None:
+def test_unknown_model_lists_nearest_names() -> None:
     with pytest.raises(UnknownName) as caught:
         find_model("resnet5", SHELF)
     assert caught.value.choices[0] == "resnet50"
 
 
-def test_a_name_like_a_repository_is_told_the_prefix() -> None:
+def test_repository_like_name_suggests_the_prefix() -> None:
     with pytest.raises(UnknownName) as caught:
         find_model("zzzz-qq/yyyy-ww", SHELF)
     assert caught.value.hint is not None
@@ -155,7 +155,7 @@ def test_a_file_that_is_no_config_is_refused(tmp_path: Path, data: bytes) -> Non
     "name",
     ["", "  ", "x" * 5000, "a\0b", "/nowhere/config.json", "./nowhere", "~nobody/m", "y" * 300, "z" * 300 + ".gguf"],
 )
-def test_names_of_nothing_are_politely_refused(name: str) -> None:
+def test_unknown_names_are_refused_with_a_hint(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_model(name, SHELF)
     assert caught.value.hint is not None
@@ -188,20 +188,20 @@ def test_a_repository_in_our_cache_or_theirs_needs_no_network(tmp_path: Path) ->
 
 
 def test_a_repository_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def answer(url: str, token: str | None) -> bytes:
-        asked.append((url, token))
+        requests.append((url, token))
         return json.dumps(TINY).encode()
 
     monkeypatch.setattr(hub, "fetch", answer)
     monkeypatch.setenv("HF_TOKEN", "secret")
     first, second = find_model("hf:org/name-1.5", SHELF), find_model("hf:org/name-1.5", SHELF)
     assert first == second
-    assert asked == [("https://huggingface.co/org/name-1.5/resolve/main/config.json", "secret")]
+    assert requests == [("https://huggingface.co/org/name-1.5/resolve/main/config.json", "secret")]
 
 
-def test_an_answer_that_is_no_config_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reply_that_is_no_config_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "fetch", lambda url, token: b"<html>")
     with pytest.raises(UsageError) as caught:
         find_model("hf:org/name", SHELF)
@@ -225,7 +225,7 @@ def test_offline_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, code: int | N
     assert str(caught.value.hint.values["path"]).endswith("whichgpu/hf/org/name/config.json")
 
 
-def test_when_told_to_stay_offline_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(url: str, token: str | None) -> bytes:
         raise AssertionError(url)
 

@@ -1,4 +1,4 @@
-"""Requests that were once told wrongly: files' types by other names, tiny images, precisions that a GPU or an engine lacks."""
+"""Requests once estimated wrongly: files' types by other names, tiny images, precisions that a GPU or an engine lacks."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def test_a_model_stored_in_four_bits_by_llama_cpp() -> None:
     assert 0 < seconds("decode", "gpt-oss-20b", gpu="h100-sxm", precision="mxfp4_moe") < 1
 
 
-@pytest.mark.parametrize(("model", "least"), [("vit-base-patch16-224", 16), ("levit_256", 28), ("resnet50", 28)])
-def test_images_too_small_for_a_network_are_refused(model: str, least: int) -> None:
+@pytest.mark.parametrize(("model", "minimum"), [("vit-base-patch16-224", 16), ("levit_256", 28), ("resnet50", 28)])
+def test_images_too_small_for_a_network_are_refused(model: str, minimum: int) -> None:
     with pytest.raises(UsageError) as refused:
-        whichgpu.estimate("forward", model, gpu="h100-sxm", image=least - 1)
-    assert (refused.value.kind, str(least) in str(refused.value)) == ("small-image", True)
-    assert seconds("forward", model, gpu="h100-sxm", image=least, batch=4) > 0
+        whichgpu.estimate("forward", model, gpu="h100-sxm", image=minimum - 1)
+    assert (refused.value.kind, str(minimum) in str(refused.value)) == ("small-image", True)
+    assert seconds("forward", model, gpu="h100-sxm", image=minimum, batch=4) > 0
 
 
-def test_networks_of_images_do_not_come_as_files_of_llama_cpp() -> None:
+def test_image_networks_have_no_gguf_precisions() -> None:
     with pytest.raises(UsageError) as refused:
         whichgpu.estimate("forward", "resnet50", gpu="rtx-4080", precision="q4_k_m")
     assert refused.value.kind == "wrong-precision"
@@ -53,23 +53,25 @@ def test_networks_of_images_do_not_come_as_files_of_llama_cpp() -> None:
 
 @pytest.mark.parametrize("gpu", ["t4", "v100-sxm-16gb", "k80"])
 def test_tf32_is_fp32_on_a_gpu_without_it(gpu: str) -> None:
-    asked: dict[str, Any] = {"gpu": gpu, "batch": 64, "memory_format": "contiguous"}
-    assert seconds("train", "resnet50", precision="tf32", **asked) == seconds("train", "resnet50", precision="fp32", **asked)
+    fields: dict[str, Any] = {"gpu": gpu, "batch": 64, "memory_format": "contiguous"}
+    assert seconds("train", "resnet50", precision="tf32", **fields) == seconds("train", "resnet50", precision="fp32", **fields)
 
 
 def test_sixteen_bits_that_kepler_computes_in_fp32_gain_bandwidth_alone() -> None:
-    asked: dict[str, Any] = {"gpu": "k80", "batch": 64, "memory_format": "contiguous"}
-    assert seconds("forward", "vgg16", precision="fp16", **asked) > 0.75 * seconds("forward", "vgg16", precision="fp32", **asked)
+    fields: dict[str, Any] = {"gpu": "k80", "batch": 64, "memory_format": "contiguous"}
+    assert seconds("forward", "vgg16", precision="fp16", **fields) > 0.75 * seconds(
+        "forward", "vgg16", precision="fp32", **fields
+    )
 
 
-def test_an_engine_known_on_one_generation_tells_little_of_the_next() -> None:
+def test_engine_measured_on_one_generation_has_tier_other_on_another() -> None:
     fitted = load_calibration()
     assert fitted.tier("cuda-graphs", GPUS["t4"], "decode", "fp16") == "other"
     assert fitted.tier("cuda-graphs", GPUS["h100-sxm"], "decode", "bf16") == "generation"
     assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "bf16") == "gpu"
 
 
-def test_a_gpu_measured_under_an_engine_in_other_numbers_is_told_by_its_generation() -> None:
+def test_gpu_measured_in_other_precisions_is_corrected_by_its_generation() -> None:
     fitted = load_calibration()
     assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "bf16") == "gpu"
     assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "int4") == "generation"
@@ -83,30 +85,30 @@ def test_measured_formats_of_the_same_width_do_not_count_for_one_another() -> No
     assert fitted.tier("vllm", GPUS["t4"], "decode", "fp8") == "other"  # measured in int8
 
 
-def test_a_servers_chip_on_a_card_for_desks_holds_what_is_stated() -> None:
+def test_clock_of_a_server_chip_on_a_workstation_card_is_the_stated_boost() -> None:
     (pascal, server) = (GPUS[name] for name in ("gtx-1080-ti", "quadro-gp100"))
     assert build_gpu_columns([pascal]).clock.item() > (pascal.boost_clock_hz or 0)
     assert build_gpu_columns([server]).clock.item() == server.boost_clock_hz
 
 
-def warned(task: str, model: str, **fields: Any) -> list[str]:
+def warning_ids(task: str, model: str, **fields: Any) -> list[str]:
     return [one.id for one in whichgpu.estimate(task, model, **fields).warnings]
 
 
-def test_a_size_that_was_not_traced_is_told_once() -> None:
-    assert warned("train", "resnet50", gpu="t4", batch=64, image=192).count("warning.image-scaled") == 1
+def test_untraced_size_is_noted_once() -> None:
+    assert warning_ids("train", "resnet50", gpu="t4", batch=64, image=192).count("warning.image-scaled") == 1
 
 
-def test_plain_pytorch_is_said_to_gain_no_time_from_narrow_weights() -> None:
-    asked: dict[str, Any] = {"gpu": "h100-sxm", "precision": "int4"}
-    assert "warning.plain-products" in warned("decode", "llama-3.1-8b", engine="pytorch", **asked)
-    assert "warning.plain-products" not in warned("decode", "llama-3.1-8b", engine="vllm", **asked)
+def test_eager_pytorch_notes_that_quantised_weights_save_no_time() -> None:
+    fields: dict[str, Any] = {"gpu": "h100-sxm", "precision": "int4"}
+    assert "warning.plain-products" in warning_ids("decode", "llama-3.1-8b", engine="pytorch", **fields)
+    assert "warning.plain-products" not in warning_ids("decode", "llama-3.1-8b", engine="vllm", **fields)
 
 
-def test_true_fp32_is_told_from_what_pytorch_does_by_itself() -> None:
-    assert "warning.true-fp32" in warned("train", "resnet50", gpu="a100-sxm-80gb", precision="fp32")
-    assert "warning.true-fp32" not in warned("train", "resnet50", gpu="v100-sxm-16gb", precision="fp32")
-    assert "warning.true-fp32" not in warned("train", "resnet50", gpu="a100-sxm-80gb", precision="fp32-default")
+def test_true_fp32_differs_from_pytorch_s_default_tf32() -> None:
+    assert "warning.true-fp32" in warning_ids("train", "resnet50", gpu="a100-sxm-80gb", precision="fp32")
+    assert "warning.true-fp32" not in warning_ids("train", "resnet50", gpu="v100-sxm-16gb", precision="fp32")
+    assert "warning.true-fp32" not in warning_ids("train", "resnet50", gpu="a100-sxm-80gb", precision="fp32-default")
 
 
 def test_lengths_by_their_short_names_in_an_object() -> None:

@@ -128,21 +128,21 @@ def test_the_count_is_the_reference_implementations(config: dict[str, Any], tota
     assert _count(config).total == total
 
 
-def test_a_mixture_counts_all_experts_and_uses_some() -> None:
+def test_moe_counts_all_experts_and_active_ones() -> None:
     assert _count(MIXTRAL).active == 12_879_925_248
     assert _count(DEEPSEEK_V3).active == pytest.approx(37.55e9, rel=0.002)
     assert _count(LLAMA_8B).active == _count(LLAMA_8B).total
     assert _count(MIXTRAL).experts == 32 * 8 * 3 * 4096 * 14336
 
 
-def test_mixture_layers_leave_out_the_dense_ones() -> None:
+def test_moe_layers_exclude_the_dense_ones() -> None:
     for config, layers in ((MIXTRAL, 32), (DEEPSEEK_V3, 58), (MAVERICK, 24), (LLAMA_8B, 0)):
         shape = shape_from_config(config, "")
         assert isinstance(shape, Transformer)
         assert mixture_layers(shape) == layers
 
 
-def test_the_parts_of_a_plain_decoder_add_up() -> None:
+def test_parameters_of_a_dense_decoder_add_up() -> None:
     counted = _count(LLAMA_8B)
     assert counted.embedding == counted.head == 128256 * 4096
     assert counted.norm == 65 * 4096

@@ -31,7 +31,7 @@ VIT = Transformer(
 BARE = {"task": "serve", "model": "llama-3.1-8b"}
 
 
-def refused(**fields: Any) -> UsageError:
+def usage_error(**fields: Any) -> UsageError:
     with pytest.raises(UsageError) as caught:
         from_object({**BARE, **fields})
     return caught.value
@@ -60,8 +60,8 @@ def test_every_field_has_a_kind_and_every_kind_a_field() -> None:
         ("model", 7), ("model", "{not json"), ("task", "dream"), ("method", "guess"), ("kv_precision", "tf32"), ("gpu", "a\nb"),
     ],
 )  # fmt: skip
-def test_a_bad_field_is_named_with_what_would_work(field: str, value: Any) -> None:
-    error = refused(**{field: value})
+def test_invalid_field_is_named_with_a_hint(field: str, value: Any) -> None:
+    error = usage_error(**{field: value})
     assert error.kind == "bad-field"
     assert error.exit_code == 2
     assert field in english().render(error.message)
@@ -70,21 +70,21 @@ def test_a_bad_field_is_named_with_what_would_work(field: str, value: Any) -> No
 
 
 def test_an_unknown_field_suggests_the_nearest() -> None:
-    error = refused(bach=8)
+    error = usage_error(bach=8)
     assert isinstance(error, UnknownName)
     assert "batch" in error.choices
-    assert "parallel" in words(refused(tp=2))
+    assert "parallel" in words(usage_error(tp=2))
 
 
-def test_all_faults_are_told_at_once() -> None:
-    error = refused(batch=-1, precision="bf17", bach=3)
-    told = words(error)
+def test_all_errors_are_reported_at_once() -> None:
+    error = usage_error(batch=-1, precision="bf17", bach=3)
+    sentences = words(error)
     assert error.kind == "bad-request"
-    assert all(word in told for word in ("batch", "bf17", "bach", "bf16"))
+    assert all(word in sentences for word in ("batch", "bf17", "bach", "bf16"))
 
 
 @pytest.mark.parametrize("missing", ["task", "model"])
-def test_task_and_model_are_asked_for(missing: str) -> None:
+def test_task_and_model_are_required(missing: str) -> None:
     with pytest.raises(UsageError) as caught:
         from_object({name: value for name, value in BARE.items() if name != missing})
     assert caught.value.kind == "missing-field"
@@ -98,7 +98,7 @@ def test_null_id_and_an_echo_are_read_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("fields", "read"),
     [
         ({"precision": "BF16"}, {"precision": "bf16"}),
         ({"precision": "Q4_K_M"}, {"precision": "q4_k_m"}),
@@ -116,12 +116,12 @@ def test_null_id_and_an_echo_are_read_over() -> None:
         ({"model": '{"model_type": "llama"}'}, {"model": {"model_type": "llama"}}),
     ],
 )
-def test_what_people_write_is_understood(given: dict[str, Any], read: dict[str, Any]) -> None:
-    workload = from_object({**BARE, **given}).workload
+def test_common_spellings_are_accepted(fields: dict[str, Any], read: dict[str, Any]) -> None:
+    workload = from_object({**BARE, **fields}).workload
     assert {name: getattr(workload, name) for name in read} == read
 
 
-def test_faults_of_flags_are_told_by_flag() -> None:
+def test_flag_errors_name_the_flag() -> None:
     with pytest.raises(UsageError) as caught:
         from_texts({"task": "serve", "model": "m", "micro_batch": "none"})
     assert "--micro-batch" in words(caught.value)
@@ -143,7 +143,7 @@ def test_a_config_with_nulls_reads_back_from_an_echo_and_from_flags() -> None:
 
 def test_hostile_json_is_refused_in_words() -> None:
     for text in ('{"a":' * 200 + "1" + "}" * 200, '{"a": NaN}', '{"a": 1, "a": 2}', '{"n": ' + "9" * 5000 + "}"):
-        assert refused(model=text).kind == "bad-field"
+        assert usage_error(model=text).kind == "bad-field"
 
 
 @pytest.mark.parametrize(
@@ -169,19 +169,19 @@ def test_hostile_json_is_refused_in_words() -> None:
         ("forward", WeightsOnly("w", 10, 20), {"precision": "bf16", "engine": "pytorch"}),
     ],
 )  # fmt: skip
-def test_defaults_are_what_people_expect(task: Any, shape: Shape, expected: dict[str, Any]) -> None:
+def test_default_values_of_tasks(task: Any, shape: Shape, expected: dict[str, Any]) -> None:
     workload = fill_defaults(Workload(task, "m"), shape)
     assert {name: getattr(workload, name) for name in expected} == expected
 
 
-def test_what_was_given_is_kept_and_the_rest_is_marked() -> None:
+def test_user_fields_are_unchanged_and_defaults_marked() -> None:
     spelled = from_object({**BARE, "batch": 4, "precision": "fp16"})
-    told = echo(fill_defaults(spelled.workload, LLAMA), spelled.user_fields)
-    assert told["batch"] == 4
-    assert told["kv_precision"] == "fp16"
-    assert set(told) == {*FIELDS, "defaults"}
-    assert {"kv_precision", "seq_in", "engine", "gpus"} <= set(told["defaults"])
-    assert not {"task", "model", "batch", "precision", "optimizer"} & set(told["defaults"])
+    echoed = echo(fill_defaults(spelled.workload, LLAMA), spelled.user_fields)
+    assert echoed["batch"] == 4
+    assert echoed["kv_precision"] == "fp16"
+    assert set(echoed) == {*FIELDS, "defaults"}
+    assert {"kv_precision", "seq_in", "engine", "gpus"} <= set(echoed["defaults"])
+    assert not {"task", "model", "batch", "precision", "optimizer"} & set(echoed["defaults"])
 
 
 def test_a_gguf_file_says_its_precision_and_engine() -> None:
@@ -227,5 +227,5 @@ def test_a_batch_follows_from_the_micro_batch() -> None:
 def test_an_error_names_the_flag_as_it_may_have_been_typed() -> None:
     with pytest.raises(UsageError) as caught:
         from_texts({"task": "serve", "model": "llama-3.1-8b", "tpot_max": "banana"})
-    told = english().render(caught.value.message)
-    assert "--tpot (--tpot-max)" in told
+    message = english().render(caught.value.message)
+    assert "--tpot (--tpot-max)" in message

@@ -99,7 +99,7 @@ def test_file_is_compact() -> None:
     assert TABLES_FILE.stat().st_size < 3_000_000
 
 
-def test_blocks_come_back_as_they_were() -> None:
+def test_blocks_survive_a_round_trip() -> None:
     blocks = {"a@224": {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}, "a@32": {}, "b@64": {"parameters": 4}}
     content = encode_tables(blocks, "2026-11-15", {"torch": "2"})
     assert decode_blocks(content) == blocks
@@ -126,13 +126,13 @@ def test_every_table_has_every_pass_and_its_gradients_are_its_parameters() -> No
             left = [table.kinds[kind] for kind in alive.values() if table.kinds[kind].label == "gradients"]
             width = 2 if key.endswith("bf16") else 4
             expected = width * table.parameters if key.startswith("train") else 0
-            held = sum(kind.size[0] for kind in left)
+            size = sum(kind.size[0] for kind in left)
             # BEiT and Swin v2 join biases to a longer one, and their gradients stay slices of its gradient.
             sliced = 2e-4 if table.name.startswith(("beit", "swin_v2", "swinv2")) else 0
-            assert expected <= held <= expected * (1 + sliced), (table.name, key)
+            assert expected <= size <= expected * (1 + sliced), (table.name, key)
             standing = run.moves[: run.before]
-            kept = 14 if table.name == "levit_256" and key.startswith("infer") else 0  # biases that LeViT gathers once
-            assert len(alive) == len(standing) + len(left) + kept, (table.name, key)
+            cached = 14 if table.name == "levit_256" and key.startswith("infer") else 0  # biases that LeViT gathers once
+            assert len(alive) == len(standing) + len(left) + cached, (table.name, key)
 
 
 def multiply_adds(operator: TableOperator, batch: int = 1) -> int:
@@ -169,17 +169,17 @@ def test_a_backward_pass_is_two_forward_passes_less_the_gradient_of_the_picture(
 def test_attention_is_one_operator_with_its_shapes_forward_and_backward() -> None:
     for name, layers, shape in (("vit_b_16", 12, (12, 197, 64)), ("vit_base_patch16_224", 12, (12, 197, 64))):
         for precision, kernel in (("fp32", "efficient"), ("bf16", "flash")):
-            found = {
+            result = {
                 (one.phase, one.count, one.name.endswith("backward.default")): one.inputs
                 for one in load_table(name).run(training=True, precision=precision).operators
                 if one.name.startswith(f"aten._scaled_dot_product_{kernel}_attention")
             }
-            assert set(found) == {("forward", layers, False), ("backward", layers, True)}
-            for inputs in found.values():
+            assert set(result) == {("forward", layers, False), ("backward", layers, True)}
+            for inputs in result.values():
                 assert [[at(dim, 5) for dim in tensor] for tensor in inputs[:3]] == [[5, *shape]] * 3
 
 
-def test_the_nearest_traced_image_is_taken() -> None:
+def test_nearest_traced_image_is_used() -> None:
     assert load_table("efficientnet_b4").image == 380
     assert load_table("efficientnet_b4", 256).image == 224
     assert load_table("efficientnet_b4", 400).image == 380
@@ -251,7 +251,7 @@ def test_zero_takes_a_share_and_never_costs_more() -> None:
     assert sizes[0] < sizes[-1]
 
 
-def test_zero_is_counted_where_it_is_fullest_itself() -> None:
+def test_zero_is_counted_at_its_own_peak() -> None:
     """ViT-L in one picture: unsharded the end of backward is fullest, sharded the loss, with all activations there."""
     fields = {"batch": 8, "optimizer": "adamw", "model": "vit_l_16"}
     plain, sharded = (part("activations", parallel=Parallel(dp=8, zero=stage), **fields) for stage in (0, 2))
@@ -267,7 +267,7 @@ def test_zero_is_counted_where_it_is_fullest_itself() -> None:
         ({"parallel": Parallel(tp=2)}, "warning.not-in-tables"),
     ],
 )
-def test_what_a_table_cannot_tell_is_said_and_widens_no_less(fields: dict[str, object], id: str) -> None:
+def test_extrapolation_beyond_a_table_is_warned_about_with_no_smaller_range(fields: dict[str, object], id: str) -> None:
     estimate = traced_memory(workload(**fields), TracedShape("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
     usual = traced_memory(workload(task=str(fields.get("task", "train"))), TracedShape("resnet50", "resnet50", 224), None)
     assert [message.id for message in estimate.warnings] == [id]

@@ -1,4 +1,4 @@
-"""Tasks and shapes by what is asked of them; `embed` as a forward pass without an output head."""
+"""Tasks and shapes; `embed` as a forward pass without an output head."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_tasks_to_rent_gpus_for() -> None:
     assert set(RUN_TASKS) < set(TASKS)
 
 
-def test_what_shapes_answer() -> None:
+def test_tasks_supported_by_shapes() -> None:
     def answers(shape: Any) -> tuple[bool, ...]:
         return shape.is_language_model, shape.is_generative, shape.has_kv_cache, shape.reads_images
 
@@ -62,14 +62,17 @@ def test_what_shapes_answer() -> None:
         assert answers(plain) == (False, False, False, False)
 
 
-def asked(task: Task, model: str) -> tuple[Workload, Any]:
+def workload_and_shape(task: Task, model: str) -> tuple[Workload, Any]:
     workload = Workload(task, model, batch=4, seq_in=256)
     shape = lookup_cache(own=False).shape_for(workload)
     return fill_defaults(workload, shape), shape
 
 
 def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
-    (embed, headless), (forward, whole) = asked("embed", "llama-3.1-8b"), asked("forward", "llama-3.1-8b")
+    (embed, headless), (forward, whole) = (
+        workload_and_shape("embed", "llama-3.1-8b"),
+        workload_and_shape("forward", "llama-3.1-8b"),
+    )
     assert not as_transformer(headless).head
     assert as_transformer(whole).head
     assert "kv_cache" not in estimate_memory(embed, headless).parts
@@ -81,7 +84,7 @@ def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
 
 def test_embedding_counts_samples() -> None:
     for model in ("llama-3.1-8b", "bert-large"):
-        workload, shape = asked("embed", model)
+        workload, shape = workload_and_shape("embed", model)
         assert work_per_step(workload, shape) == (4.0, "samples/s")
         assert work_of(replace(workload, samples=1000), shape, None).unit == "samples"
         assert work_of(replace(workload, samples=1000), shape, None).amount == 1000.0
@@ -102,5 +105,5 @@ def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving
 
 
 def test_embedding_is_verified_with_a_forward_pass() -> None:
-    workload, shape = asked("embed", "llama-3.2-1b")
+    workload, shape = workload_and_shape("embed", "llama-3.2-1b")
     assert verify_command(workload, shape, 4)[0].startswith("whichgpu measure --verify 'estimate forward llama-3.2-1b ")

@@ -44,7 +44,7 @@ def batches(**fields: Any) -> tuple[int | None, int, int]:
         ("mlp:9000x4000x32", "train", {}, "L4"),
     ],
 )
-def test_fit_estimate_and_recommend_agree_where_nothing_is_given(model: str, task: str, fields: dict[str, Any], gpu: str) -> None:
+def test_fit_estimate_and_recommend_agree_on_defaults(model: str, task: str, fields: dict[str, Any], gpu: str) -> None:
     fitted = whichgpu.fit(model, task=task, gpu=gpu, **fields)
     estimated = whichgpu.estimate(task, model, gpu=gpu, **fields)
     best = whichgpu.recommend(task, model, gpu=gpu, gpus=1, as_of="2026-11-15", **fields).answer
@@ -64,7 +64,7 @@ def test_qlora_of_an_8b_model_fits_a_24_gb_card_by_default() -> None:
     assert "note.checkpointing-default" in [one.id for one in answer.warnings]
 
 
-def test_checkpointing_is_turned_on_only_where_it_is_needed() -> None:
+def test_checkpointing_is_enabled_only_if_needed() -> None:
     answer = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu=["L4", "A100 SXM 80GB"])
     assert [(row.gpu, row.fits, row.checkpointing) for row in answer.gpus] == [
         ("l4", "fits", "full"), ("a100-sxm-80gb", "fits", "none"),
@@ -102,7 +102,7 @@ def test_explicit_values_win() -> None:
         ("efficientnet_b7", {"batch": 64}, "L4", (8, 8, "none")),
     ],
 )
-def test_a_given_batch_of_fine_tuning_is_accumulated_where_it_does_not_fit_at_once(
+def test_requested_fine_tuning_batch_is_accumulated_if_it_does_not_fit(
     model: str, fields: dict[str, Any], gpu: str, passes: tuple[int, int, str] | None
 ) -> None:
     fitted = whichgpu.fit(model, task="finetune", gpu=gpu, **fields)
@@ -111,14 +111,14 @@ def test_a_given_batch_of_fine_tuning_is_accumulated_where_it_does_not_fit_at_on
     assert fitted.gpus[0].fits == estimated.fits == best.fits == "fits"
     assert fitted.needed.value == estimated.memory_device.value == pytest.approx(best.memory.value, rel=1e-3)
     request = estimated.request
-    found = (request["micro_batch"] or request["batch"], request["accumulation"], request["checkpointing"])
+    steps = (request["micro_batch"] or request["batch"], request["accumulation"], request["checkpointing"])
     assert request["batch"] == best.batch == fitted.request["batch"] == fields["batch"]
-    assert (best.micro_batch, best.accumulation, best.checkpointing) == found
-    assert passes in (None, found)
+    assert (best.micro_batch, best.accumulation, best.checkpointing) == steps
+    assert passes in (None, steps)
     noted = {one.id for one in estimated.warnings} & {"note.accumulated-default", "note.checkpointing-default"}
     assert noted == {
-        *(["note.accumulated-default"] if found[1] > 1 else []),
-        *(["note.checkpointing-default"] if found[2] == "full" else []),
+        *(["note.accumulated-default"] if steps[1] > 1 else []),
+        *(["note.checkpointing-default"] if steps[2] == "full" else []),
     }
 
 
@@ -141,12 +141,12 @@ def test_a_step_is_a_multiple_of_the_ranks_and_fills_a_pipeline() -> None:
     assert default_batch(shapes.LLAMA_3_8B, 1, pp=4).accumulation == 16
 
 
-def test_images_and_rows_are_taken_by_the_share_of_each_gpu(catalog: Catalog) -> None:
+def test_image_and_row_batches_are_per_gpu(catalog: Catalog) -> None:
     assert default_batch(find_model("resnet50", catalog), 4).batch == 128
     assert default_batch(find_model("bert-large", catalog), 2).batch == 16
 
 
-def test_large_images_are_taken_in_smaller_micro_batches_where_they_do_not_fit() -> None:
+def test_large_images_use_smaller_micro_batches_if_they_do_not_fit() -> None:
     answer = whichgpu.fit("efficientnet_b7", task="train", gpu=["L4", "A100 SXM 80GB"])
     assert [(row.fits, row.micro_batch, row.batch) for row in answer.gpus] == [("fits", 8, 32), ("fits", 32, 32)]
     assert "note.accumulated-some" in [one.id for one in answer.warnings]
@@ -155,10 +155,10 @@ def test_large_images_are_taken_in_smaller_micro_batches_where_they_do_not_fit()
     assert "note.accumulated-default" in [one.id for one in one.warnings]
 
 
-def test_a_recommendation_says_what_it_assumed() -> None:
+def test_recommendation_lists_its_assumptions() -> None:
     answer = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, as_of="2026-11-15")
-    said = {one.id: one.values for one in answer.assumptions}
-    assert said["assumed.batch-accumulated"] == {"batch": 8, "micro": 1, "n": 8}
-    assert "note.checkpointing-default" in said
+    assumptions = {one.id: one.values for one in answer.assumptions}
+    assert assumptions["assumed.batch-accumulated"] == {"batch": 8, "micro": 1, "n": 8}
+    assert "note.checkpointing-default" in assumptions
     result = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, batch=4, as_of="2026-11-15")
     assert not {"assumed.batch-accumulated", "assumed.batch-train"} & {one.id for one in result.assumptions}

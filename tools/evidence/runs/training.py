@@ -1,4 +1,4 @@
-"""Published training runs on many GPUs with their layout: Megatron-Bridge's performance tables, and why other files are left out.
+"""Published training runs on many GPUs with their layout: Megatron-Bridge's performance tables.
 
 PYTHONPATH=src:tools python -m evidence.runs.training ../shared/truth
 """
@@ -30,12 +30,6 @@ LORA_RANK = 32  # Megatron-Bridge's default, on all linear layers
 # Its 25.09 page labels Llama rows BF16 whose model FLOP/s are 78% of an H100's bf16 peak, and those of FP8 two months later.
 MISLABELLED = ("2025-09", "LLAMA")
 MAX_STAGES = {"LLAMA3.1_405B": 126}  # chunks of layers that a request may state: at most one per layer
-# Why no row of these files is used yet, by file.
-LEFT_OUT = {
-    "mlperf_training_v5_1": Reason.NO_PRECISION,
-    "litgpt_finetune": Reason.NO_SEQUENCE,  # lengths of Alpaca-like samples vary; minutes include evaluation
-    "torchtune_finetune": Reason.NO_BATCH,
-}
 
 
 class TrainingRun(msgspec.Struct, frozen=True):
@@ -124,15 +118,11 @@ def left_out(truth: Path) -> Counter[tuple[str, Reason]]:
     """Rows left out by file and reason; repeats of a setting over releases count as another metric of a run that is used."""
     runs = list(read_runs(truth))
     used = {one.row for one in training_runs(truth)}
-    counts = Counter(
+    return Counter(
         ("nemo_megatron_bridge_train", run.result if isinstance(run.result, Reason) else Reason.TWIN)
         for run in runs
         if run.row.line not in used
     )
-    for name, reason in LEFT_OUT.items():
-        with (truth / "public2" / f"{name}.csv").open(newline="") as stream:
-            counts[name, reason] += sum(1 for _ in csv.DictReader(stream))
-    return counts
 
 
 def main(truth: Path) -> None:

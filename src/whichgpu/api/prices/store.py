@@ -132,7 +132,7 @@ def catalog_refresh(
 def catalog_import(
     path: Path,
     *,
-    seen: date | None = None,
+    observed_on: date | None = None,
     catalog: Catalog | None = None,
     today: date | None = None,
     trusting: bool = False,
@@ -140,7 +140,7 @@ def catalog_import(
 ) -> PriceImportAnswer:
     """Store the prices of a file or a folder of files; return what was stored and rejected. `trusting` accepts price jumps."""
     day = today or date.today()
-    outcomes, passed = import_prices(path, catalog or Catalog(), day, seen=seen, folder=folder, trusting=trusting)
+    outcomes, passed = import_prices(path, catalog or Catalog(), day, observed_on=observed_on, folder=folder, trusting=trusting)
     return _taking(outcomes, day, folder, passed)
 
 
@@ -172,8 +172,8 @@ def _taking(
 
 def _snapshots(outcome: RefreshOutcome, today: date) -> Iterator[SnapshotRow]:
     for batch in outcome.batches:
-        age = (today - batch.content).days if batch.content else (today - batch.seen).days
-        content = (batch.content or batch.seen).isoformat()
+        age = (today - batch.content).days if batch.content else (today - batch.observed_on).days
+        content = (batch.content or batch.observed_on).isoformat()
         counts = (
             batch.rows,
             batch.aside,

@@ -172,7 +172,7 @@ def build_estimate(
     chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
     if resolved.wanted_batch:
         chosen = (*chosen, msg("note.batch-capped", batch=resolved.wanted_batch, fits=workload.batch or 1))
-    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
+    guidance = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
     copied |= _engine_start(resolved, memory.parts, settings)
@@ -188,9 +188,9 @@ def build_estimate(
         run=_run(resolved, lookups, timed),
         serving=serving,
         checked=gpu.checked if gpu else None,
-        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, resolved.user_fields)))),
+        warnings=tuple(dict.fromkeys((*warnings, *guidance.warnings, *chosen, *remarks(workload, shape, resolved.user_fields)))),
         basis=timed.time.basis if timed else memory.device.basis,
-        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *beside.sources))),
+        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *guidance.sources))),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import denoiser_note
+from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.unused import unused
@@ -44,6 +45,7 @@ def remarks(workload: Workload, shape: Shape, user_fields: Collection[str]) -> t
     """Return notes and warnings about a request's fields: unused ones, settings changed to fit memory, context exceeded."""
     messages = [*denoiser_note(workload, shape), *unused(workload, shape, user_fields)]
     messages += made_to_fit(workload, shape, user_fields)
+    messages += era_note(workload, user_fields)
     if workload.training:  # For inference, the memory estimate already warns if the context is exceeded.
         messages += beyond_context(workload.seq_in or 0, shape)
     if workload.rate is not None and (not workload.serving or workload.gpu is None):

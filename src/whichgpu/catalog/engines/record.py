@@ -13,6 +13,8 @@ Steps = tuple[tuple[float, float], ...]
 Style = Literal["framework", "compiled", "serving"]
 Fusion = Literal["none", "inductor", "tensorrt", "cudnn-norm"]
 ImageLayout = Literal["as-given", "channels-first", "channels-last", "channels-last-in-16-bits"]
+MemoryFormat = Literal["contiguous", "channels_last"]
+OptimizerKernels = Literal["loop", "foreach", "fused"]
 # Memory reserved at start. device-share: a share of the GPU (vLLM); static-share: a share of free memory for weights and KV
 # cache (SGLang); free-share: a share of the memory that the model leaves free, for the KV cache (TensorRT-LLM).
 Reservation = Literal["none", "device-share", "static-share", "free-share"]
@@ -25,7 +27,8 @@ class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KernelTraits(RecordSection, frozen=True):
     """Which kernels an engine launches for one layer of a language model in inference."""
 
-    decode_attention: Literal["split", "whole", "gguf"] = "whole"  # split: many thread blocks per sequence
+    # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself
+    decode_attention: Literal["split", "per-head", "whole", "gguf"] = "whole"
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
     # Inputs of low-precision GEMMs are quantised by the kernel that computes them, except by attention.
     quantises_in_producer: bool = True
@@ -87,6 +90,10 @@ class EngineMemory(RecordSection, frozen=True):
     slack_of_activations: float = 0.0  # such bytes as a share of activations
     slack_of_growing_cache: float = 0.0  # such bytes as a share of a KV cache that grows
     workspace_blackwell: float = 0.0  # bytes of FlashInfer's workspace on Blackwell and newer GPUs
+    # Bytes of kernels in the CUDA context if modules are loaded eagerly, all when the process starts; 0: loaded when first run.
+    eager_kernels: float = 0.0
+    eager_kernels_ampere: float = 0.0  # as `eager_kernels`, on Ampere and newer GPUs, which need builds for CUDA 11
+    eager_convolution_kernels: float = 0.0  # further such bytes if a network has convolutions (cuDNN)
 
     @property
     def capped(self) -> bool:
@@ -109,7 +116,8 @@ class EngineLimits(RecordSection, frozen=True):
 class HostCosts(RecordSection, frozen=True):
     """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
-    overlaps_device: bool = False  # the host schedules the next step while the device runs this one
+    overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
+    schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
     residual_adds: float = 0.0  # calls per layer for residual adds that newer releases fuse into norms
@@ -161,10 +169,21 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
-    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
+    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks while GEMMs run
+    # Trains transformers as Megatron Core does: fused projections, gradients added up inside GEMMs, weights gathered in large
+    # buckets during the forward pass under ZeRO 1 and 2, quantised operands gathered under tensor parallelism.
+    megatron: bool = False
+    exchange_once_per_node: bool = False  # training sends a token once to each node and GPU that has some of its experts
+    overlaps_expert_exchange: bool = False  # training exchanges tokens of one micro-batch while another one computes
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
-    fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
+    fusion: Fusion = "none"  # fusion rules applied to models given as operator tables
     image_layout: ImageLayout = "as-given"
+    memory_format: MemoryFormat = "channels_last"  # of images, if the request states none and `image_layout` is `as-given`
+    # Precision if the request states none, by kind of work: vision or language, with `-train` for training. A kind that is not
+    # listed has the precision of today's recipes.
+    usual_precisions: dict[str, str] = {}
+    tf32_matmul: bool = False  # precision fp32-default runs GEMMs in TF32, not only convolutions
+    optimizer_kernels: OptimizerKernels = "fused"  # loop: kernels of their own for every tensor; foreach: for lists of tensors
     kv_precisions: dict[str, str] = {}  # KV cache precision that checkpoints for the engine state, by weight precision
     half_dtype: str = ""  # 16-bit dtype of models given by operator tables, whatever the request states; empty: the request's
     kernels: KernelTraits = KernelTraits()

@@ -37,7 +37,13 @@ _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 
 
 def import_prices(
-    path: Path, catalog: Catalog, today: date, *, seen: date | None = None, folder: Path | None = None, trusting: bool = False
+    path: Path,
+    catalog: Catalog,
+    today: date,
+    *,
+    observed_on: date | None = None,
+    folder: Path | None = None,
+    trusting: bool = False,
 ) -> tuple[tuple[RefreshOutcome, ...], tuple[str, ...]]:
     """Import a price file or all files of a folder; return the outcomes by file format and the files skipped."""
     files, single_file = _files(path), not path.is_dir()
@@ -49,7 +55,7 @@ def import_prices(
         for file in files:
             with ExitStack() as stack:
                 try:
-                    batches = _batches(file, single_file, seen or day_of(file) or today, resolver, stack)
+                    batches = _batches(file, single_file, observed_on or day_of(file) or today, resolver, stack)
                     if batches is None:
                         skipped.append(file.name)
                         continue

@@ -40,7 +40,7 @@ class OfferRow(msgspec.Struct, frozen=True):
     zone: str = ""
     names: tuple[str, ...] = ()  # further names of the GPU or the instance, most specific first
     availability: str | None = None  # stock as the source states it
-    seen: date | None = None  # day of this price, if it differs from that of the batch
+    observed_on: date | None = None  # day of this price, if it differs from that of the batch
 
 
 class RejectedRow(msgspec.Struct, frozen=True):
@@ -61,14 +61,14 @@ class ReadCounts(msgspec.Struct):
 class PriceBatch(msgspec.Struct, frozen=True):
     """A snapshot of the prices of one part of a source, such as one region.
 
-    `complete`: offers missing from it are no longer listed. `seen`: day of the prices; `content`: day the source's content last
-    changed, if known.
+    `complete`: offers missing from it are no longer listed. `observed_on`: day of the prices; `content`: day the source's
+    content last changed, if known.
     """
 
     source: str
     scope: str
     rows: Iterator[OfferRow | RejectedRow]
-    seen: date
+    observed_on: date
     content: date | None = None
     complete: bool = True
     unchanged: bool = False  # the server says that the last batch of this scope is still valid

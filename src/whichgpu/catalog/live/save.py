@@ -48,7 +48,7 @@ def save_batch(
         offers = _match(connection, dated=not batch.complete)
         if continues:
             _reject_shrunk(connection, series.id, offers, batch)
-        content = batch.content or (day if day != batch.seen else None)
+        content = batch.content or (day if day != batch.observed_on else None)
         read = (batch.read.rows, batch.read.aside, prices, accepted, offers, sum(unknown.values()))
         summary = BatchSummary(batch.source, batch.scope, day, *read, reasons, unknown, content)
         id = _record(connection, series.id, summary, today, batch.read.digest)
@@ -124,7 +124,7 @@ def _record(connection: sqlite3.Connection, series: int, summary: BatchSummary, 
     cursor = connection.execute(
         """INSERT INTO batch(series, seen, recorded, content, digest, rows, aside, prices, kept, offers, unknown, reasons)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        (series, summary.seen.toordinal(), today.toordinal(), content, digest, *counts, json.dumps(summary.reasons)),
+        (series, summary.observed_on.toordinal(), today.toordinal(), content, digest, *counts, json.dumps(summary.reasons)),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
@@ -240,7 +240,9 @@ def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -
     assert last is not None  # Only batches that were saved have validators.
     old, content, digest, rows, aside, prices, accepted, offers, unknown, reasons, last_day = last
     day = (
-        date.fromordinal(last_day) if content is not None and content == last_day else max(batch.seen, date.fromordinal(last_day))
+        date.fromordinal(last_day)
+        if content is not None and content == last_day
+        else max(batch.observed_on, date.fromordinal(last_day))
     )
     changed_on = date.fromordinal(content) if content is not None else None
     counts = (rows, aside, prices, accepted, offers, unknown, json.loads(reasons))

@@ -25,7 +25,7 @@ class BatchSummary(msgspec.Struct, frozen=True):
 
     source: str
     scope: str
-    seen: date
+    observed_on: date
     rows: int  # lines or items read
     aside: int  # rows without a GPU, which are skipped
     prices: int
@@ -82,7 +82,7 @@ class _Sorter:
         if isinstance(resolved, Rejection):
             self.bad.append((resolved.reason, resolved.detail, *_row_names(row)))
             return
-        day = row.seen or self.batch.seen
+        day = row.observed_on or self.batch.observed_on
         dollars = self.resolver.rates.dollars(row.price, row.currency, day)
         rejection = row_rejection(self.batch.source, row, resolved, day, self.today, dollars)
         if rejection is not None:
@@ -134,8 +134,8 @@ def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Res
         for row in chunk:
             sorting.sort(row)
         sorting.flush(connection)
-    batch_day = batch.seen_of_digest.get(batch.read.digest or "", batch.seen)
-    if batch_day != batch.seen:
+    batch_day = batch.seen_of_digest.get(batch.read.digest or "", batch.observed_on)
+    if batch_day != batch.observed_on:
         connection.execute("UPDATE temp.incoming SET day = ?", (batch_day.toordinal(),))
     connection.execute("CREATE INDEX temp.incoming_kind ON incoming(kind, day, zone, value)")
     return prices, batch_day

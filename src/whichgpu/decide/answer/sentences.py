@@ -24,7 +24,9 @@ from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
+from whichgpu.estimate.time.software_age import age_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.workload import Workload
 
@@ -34,7 +36,7 @@ DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the 
 
 
 def work_kind(modelled: bool, work: Work) -> str:
-    """Return `run` or `service` for a named model, or `mix` if none is named and a reference mix of workloads stands in."""
+    """Return `run` or `service` for a named model, or `mix` if none is named and a reference mix of workloads is used."""
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 
@@ -125,6 +127,7 @@ def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, w
     messages += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), request.shape, gpu, stated)
     if "engine" not in stated:
         messages.append(msg("assumed.engine", engine=workload.engine or default_engine()))
+    messages += era_note(replace(workload, precision=best.precision), stated)
     if workload.seq_in and not {"seq_in", "seq_out"} & stated:
         id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
         messages.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))
@@ -165,6 +168,7 @@ def _precision_assumed(precision: str, gpu: Gpu, request: WorkloadRequest) -> Me
 def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workload) -> list[Message]:
     """Return warnings about the weights' precision, price, memory, evidence, engine and the GPU itself."""
     messages = [one for one in precision_warnings(replace(workload, precision=best.precision), gpu) if one.id == DEQUANTISED]
+    messages += age_warnings(workload, gpu)
     if best.price_stale and best.term != "owned":
         messages.append(msg("recommend.stale", day=best.price_observed_at, n=best.price_age_days))
     if best.fits == "tight":

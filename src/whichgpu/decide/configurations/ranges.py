@@ -12,6 +12,7 @@ from whichgpu.decide.configurations.configuration import Configuration, Workload
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS
 from whichgpu.estimate.group.group_calibration import load_group_calibration
+from whichgpu.estimate.time.software_age import widened
 from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOURCE
 
 
@@ -50,5 +51,6 @@ def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> Ti
         low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)
         basis = "modelled" if group_tier == "group-other" else "calibrated"
         sources = (*sources, GROUP_SOURCE)
+    low, high = widened((low, high), request.workload, gpu)
     floor = one.floor / one.seconds if one.seconds else 0.0  # The low end is never below the roofline time.
     return TimeRange(min(1.0, max(exp(low), floor)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)

@@ -1,7 +1,7 @@
 """Time in which data-parallel ranks dispatch tokens to their experts and combine the results: DeepEP's kernels or NCCL.
 
 DeepEP's low-latency kernels (github.com/deepseek-ai/DeepEP) write every token straight into the memory of the ranks that hold its
-experts: FP8 with scales on the way there, 16 bits on the way back. Constants are in `data/parameters.csv`.
+experts: FP8 with scales for dispatch, 16 bits for combine. Constants are in `data/parameters.csv`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,47 @@ class ExpertExchange(msgspec.Struct, frozen=True):
 
 def exchange_cost(
     exchange: ExpertExchange, ranks: Communicator, fabrics: Sequence[Fabric], has_deepep: bool,
-    parameters: Mapping[str, float] | None = None,
+    parameters: Mapping[str, float] | None = None, once_per_node: bool = False,
 ) -> CollectiveCost:  # fmt: skip
-    """Return the seconds of one dispatch or combine on each fabric: by NCCL's all-to-all, or by DeepEP if that is faster."""
-    nccl = collective_cost("all_to_all", exchange.size, ranks, fabrics, parameters=parameters)
-    if not has_deepep or ranks.size < 2:
-        return nccl
-    return fastest([nccl, deepep_cost(exchange, ranks, fabrics, parameters)])
+    """Return the seconds of one dispatch or combine on each fabric: by NCCL's all-to-all, or by faster kernels of the engine.
+
+    These are DeepEP's for few tokens (`has_deepep`) and, for many, kernels that send a token to each node once.
+    """
+    costs = [collective_cost("all_to_all", exchange.size, ranks, fabrics, parameters=parameters)]
+    if ranks.size > 1 and has_deepep:
+        costs.append(deepep_cost(exchange, ranks, fabrics, parameters))
+    if ranks.size > 1 and once_per_node:
+        costs.append(once_per_node_cost(exchange, ranks, fabrics, parameters))
+    return fastest(costs)
+
+
+def once_per_node_cost(
+    exchange: ExpertExchange, ranks: Communicator, fabrics: Sequence[Fabric], parameters: Mapping[str, float] | None = None
+) -> CollectiveCost:
+    """Return the seconds of one dispatch or combine if a token crosses the network once per node that holds one of its experts.
+
+    There it goes on over NVLink, once to each GPU with one of its experts (DeepEP's normal kernels, NVIDIA's HybridEP).
+    """
+    paths = Paths(ranks, fabrics, parameters) if parameters else cached_paths(ranks, fabrics)
+    p, near = paths.parameters, paths.near
+    token = np.atleast_1d(np.asarray(exchange.tokens * (exchange.hidden * exchange.element_bytes), dtype=float))[None, :]
+    nodes, gpus = (distinct_holders(exchange.topk, holders) for holders in (ranks.nodes, ranks.size))
+    volume: Array = token * gpus * ((near - 1) / near) / (paths.node_bandwidth * p["p2p.simple.share"])
+    latency = paths.start_up("p2p.simple") + (ranks.size - 1) * p["p2p.peer"]
+    if ranks.nodes > 1:
+        volume = np.maximum(volume, token * nodes * ((ranks.nodes - 1) / ranks.nodes) / paths.network_bandwidth)
+        latency = latency + paths.network_hop("simple")
+    reachable = paths.peer_access if near > 1 else np.ones_like(paths.peer_access)
+    return CollectiveCost(np.broadcast_to(latency, volume.shape), np.where(reachable, volume, np.inf))
+
+
+def distinct_holders(choices: float, holders: int) -> float:
+    """Return how many of equal holders (GPUs or nodes) a token's experts are on, on average, if it chooses at random.
+
+    >>> round(distinct_holders(8.0, 4), 2)
+    3.6
+    """
+    return float(holders * (1.0 - (1.0 - 1.0 / holders) ** choices))
 
 
 def deepep_cost(

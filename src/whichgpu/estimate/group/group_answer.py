@@ -19,6 +19,7 @@ from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import OVERHEAD_SHARE
+from whichgpu.estimate.time.software_age import age_warnings, widened
 from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE, TimeEstimate, work_per_step
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
@@ -51,7 +52,7 @@ def group_time_of(
     grid = evaluate_group(workload, shape, devices)
     seconds = {name: float(values[0, 0]) for name, values in asdict(grid.breakdown).items()}
     tier = devices.groups.tier(grid.engine, gpu)
-    low, high = _log_range(devices, grid, gpu, workload.precision or "")
+    low, high = widened(_log_range(devices, grid, gpu, workload.precision or ""), workload, gpu)
     basis: Basis = "modelled" if tier == "group-other" else "calibrated"
     own_sources = devices.calibration.sources_of(grid.engine, gpu.id), devices.groups.sources_of(grid.engine)
     sources = tuple(dict.fromkeys((CALIBRATION_SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
@@ -83,7 +84,12 @@ def group_time_of(
         bound=_bound(grid, seconds),
         tier=tier,
         calibrated=str(devices.groups.provenance.get("date", "")),
-        warnings=(*precision_warnings(workload, gpu), *grid.notes, *_remarks(workload, gpu, fabric, instance, facts)),
+        warnings=(
+            *precision_warnings(workload, gpu),
+            *age_warnings(workload, gpu),
+            *grid.notes,
+            *_remarks(workload, gpu, fabric, instance, facts),
+        ),
     )
     return estimate, facts
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.memory.dispatch import check_training, estimate_memory
-from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.overhead import context_bytes, kernel_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
@@ -67,8 +68,9 @@ class LayoutMemory:
         at_loss = at_loss + self._autocast_bytes(once, parallel, checkpointing) * layers
         all_gradients = self._bytes_at_end(once, parallel, layers)
         at_end = np.where(several, all_gradients + self._unadded_gradient_bytes(once, parallel), all_gradients)
+        memory = engine_record(self.workload.engine, self.workload.year).memory
         total: Array = (np.maximum(at_loss, at_end) + saved) * (1.0 + ALLOCATOR_RESERVE) + (
-            workspace_bytes(None) + context_bytes(None)
+            workspace_bytes(None) + context_bytes(None, kernel_bytes(memory, None))
         )
         return total
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -18,8 +21,9 @@ from whichgpu.estimate.group.traffic import step_collectives
 from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
 from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
 from whichgpu.estimate.time.grid import correction_keys
-from whichgpu.estimate.time.lower.eager.training import StepSection
-from whichgpu.estimate.time.terms import TimeTerms
+from whichgpu.estimate.time.lower.eager.training import StepSection, accumulates_in_gemms
+from whichgpu.estimate.time.lower.layer_kinds import slowest_stage
+from whichgpu.estimate.time.terms import TERMS, TimeTerms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import micro_batches
@@ -41,10 +45,12 @@ def micro_batch_sizes(share: int) -> Array:
 
 
 class TimedStep(msgspec.Struct, frozen=True):
-    """Seconds by phase and class of operator (`TimeTerms`) at given parallel degrees: whole model, and its layers only."""
+    """Seconds by phase and class of operator (`TimeTerms`) at given parallel degrees: whole model, its layers, its two ends."""
 
     whole: dict[str, TimeTerms]
     layers: dict[str, TimeTerms]
+    embedding: dict[str, TimeTerms]
+    head: dict[str, TimeTerms]
     accumulate: TimeTerms  # seconds of adding one micro-batch's gradients to those of earlier ones
     unit: str  # class of the arithmetic unit that does most FLOPs, such as half
 
@@ -63,8 +69,8 @@ class LayoutTimes:
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
         columns = cached_gpu_columns(devices.gpus)
         self._columns, self._column_of = columns.distinct or (columns, np.arange(len(columns)))
-        self._operators: dict[tuple[int, int, int], tuple[OperatorTimes, TimeTerms]] = like._operators if like else {}
-        self._timed: dict[tuple[int, int, int, str], TimedStep] = like._timed if like else {}
+        self._operators: dict[tuple[int, int, int, bool], tuple[OperatorTimes, TimeTerms]] = like._operators if like else {}
+        self._timed: dict[tuple[int, int, int, bool, str], TimedStep] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
         self._gradients: dict[Parallel, tuple[CommunicationSeconds, CommunicationSeconds]] = {}
         self._corrections = link_corrections(self.workload, "train", devices) if workload.training else {}
@@ -86,7 +92,10 @@ class LayoutTimes:
     ) -> Array:
         workload = replace(self.workload, parallel=parallel, checkpointing=checkpointing, accumulation=1)
         timed = self._timed_step(shape, parallel, checkpointing)
-        other_stages = 1.0 - len(stage_layers(shape.layers, parallel.pp, 0)) / shape.layers
+        stage = slowest_stage(shape, parallel.pp)
+        other_stages = 1.0 - len(stage_layers(shape.layers, parallel.pp, stage)) / shape.layers
+        elsewhere = [timed.embedding] if stage > 0 else []  # An encoder-decoder model keeps both ends on one stage.
+        elsewhere += [timed.head] if stage < parallel.pp - 1 and not shape.encoder_layers else []
         chosen = np.searchsorted(self.micro, micro).astype(np.int64)
         if timed.unit not in self._factors:
             unit_settings = correction_keys(workload, "train", timed.unit, self.devices.gpus)
@@ -94,15 +103,21 @@ class LayoutTimes:
         factors, rounds = self._factors[timed.unit], accumulation[None, :]
         forward, backward, step = (
             device_host_and_fixed_seconds(
-                _at_micro_batches(timed.whole[phase] + timed.layers[phase] * -other_stages, chosen), factors
+                _at_micro_batches(
+                    reduce(
+                        add, (end[phase] * -1.0 for end in elsewhere), timed.whole[phase] + timed.layers[phase] * -other_stages
+                    ),
+                    chosen,
+                ),
+                factors,
             )
             for phase in PHASES
         )
-        add = device_host_and_fixed_seconds(timed.accumulate, factors)
+        adding = device_host_and_fixed_seconds(timed.accumulate * (0.0 if accumulates_in_gemms(workload) else 1.0), factors)
         gradient_share = (1.0 / parallel.dp if parallel.zero >= 2 else 1.0) / parallel.pp
         optimizer_share = (1.0 / parallel.dp if parallel.zero else 1.0) / parallel.pp
-        backward_seconds = backward[0] * rounds + add[0] * gradient_share * (rounds - 1.0)
-        calls = (forward[1] + backward[1]) * rounds + add[1] / parallel.pp * (rounds - 1.0) + step[1]
+        backward_seconds = backward[0] * rounds + adding[0] * gradient_share * (rounds - 1.0)
+        calls = (forward[1] + backward[1]) * rounds + adding[1] / parallel.pp * (rounds - 1.0) + step[1]
         if engine_record(workload.engine).captures_graphs:
             calls = 0.0 * rounds
         ones = np.ones_like(forward[0])
@@ -149,23 +164,35 @@ class LayoutTimes:
         return self._gradients[workload.parallel]
 
     def _timed_step(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> TimedStep:
-        key = (parallel.tp, parallel.cp, parallel.ep, checkpointing)
+        key = (parallel.tp, parallel.cp, parallel.ep, parallel.sp, checkpointing)
         if key not in self._timed:
             times, accumulate = self._operator_times(shape, parallel)
             counts = times.phase_counts(checkpointing != "none")
             self._timed[key] = TimedStep(
                 whole={phase: self._per_device(times.terms(weights, phase)) for phase, weights in counts.items()},
                 layers={phase: self._per_device(times.terms(weights * times.grows, phase)) for phase, weights in counts.items()},
+                embedding=self._end(times, counts, "embedding"),
+                head=self._end(times, counts, "head"),
                 accumulate=self._per_device(accumulate),
                 unit=times.unit,
             )
         return self._timed[key]
 
+    def _end(self, times: OperatorTimes, counts: dict[str, Array], end: str) -> dict[str, TimeTerms]:
+        """Return the seconds by phase of the operators at one end of the model; a step's fixed time is not among them."""
+        fixed = np.zeros(len(TERMS))
+        fixed[TERMS.index("step")] = 1.0
+        by_phase = {}
+        for phase, weights in counts.items():
+            terms = self._per_device(times.terms(weights * (times.ends == end), phase))
+            by_phase[phase] = replace(terms, seconds=terms.seconds * (1.0 - fixed)[:, None, None])
+        return by_phase
+
     def _operator_times(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, TimeTerms]:
         """Return the times of a step's operators, and of adding one more micro-batch's gradients, at these parallel degrees."""
-        key = (parallel.tp, parallel.cp, parallel.ep)
+        key = (parallel.tp, parallel.cp, parallel.ep, parallel.sp)
         if key not in self._operators:
-            degrees = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
+            degrees = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep, sp=parallel.sp)
             checkpointing = "full" if self.workload.checkpointing == "none" else self.workload.checkpointing
             one = replace(self.workload, parallel=degrees, checkpointing=checkpointing, accumulation=1, micro_batch=None)
             step = rank_step(one, shape, self.micro)

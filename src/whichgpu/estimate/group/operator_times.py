@@ -36,6 +36,7 @@ class OperatorTimes(msgspec.Struct, frozen=True):
     calls: Array  # framework calls of one run of the operator
     recomputes: Array  # how often the backward pass runs it again under checkpointing
     grows: Array  # additional runs in a model of twice the layers, as a multiple of `counts`
+    ends: Array  # "embedding" or "head" if the operator is at that end of the model
     unit: str
 
     @staticmethod
@@ -51,6 +52,7 @@ class OperatorTimes(msgspec.Struct, frozen=True):
             calls=np.array([op.calls for op in ops]),
             recomputes=np.concatenate(recomputes),
             grows=np.concatenate([np.full(len(one.ops), one.growth) for one in sections]),
+            ends=np.array([one.end for one in sections for _ in one.ops]),
             unit=dominant_unit_class(ops),
         )
 

@@ -246,7 +246,8 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
     for one in collectives:
         ranks = communicator_of(workload.parallel, one.axis, workload.gpus, workload.nodes, domain_gpus, one.ranks)
         if one.exchange:
-            cost = exchange_cost(one.exchange, ranks, devices.fabrics, engine.low_latency_exchange)
+            once_per_node = workload.training and engine.exchange_once_per_node
+            cost = exchange_cost(one.exchange, ranks, devices.fabrics, engine.low_latency_exchange, once_per_node=once_per_node)
         else:
             cost = collective_cost(one.kind, one.size, ranks, devices.fabrics, custom_kernels)
         overlap, count = one.overlap or "exposed", np.asarray(one.count, dtype=float)

@@ -21,7 +21,8 @@ from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
 from whichgpu.estimate.group.expert_exchange import FP8_BYTES, ExpertExchange
 from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.estimate.time.lower.eager.training import trained_parameters
-from whichgpu.estimate.time.lower.numerics import numerics
+from whichgpu.estimate.time.lower.layer_kinds import slowest_stage
+from whichgpu.estimate.time.lower.numerics import numerics, training_numerics
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Mlp, Shape, TracedShape, Transformer
@@ -35,6 +36,7 @@ Axis = Literal["tp", "dp", "cp", "ep", "pp"]
 Overlap = Literal["", "backward", "forward", "attention", "layers"]
 FP8_DISPATCH = ("fp8", "nvfp4", "mxfp4")  # precisions whose tokens are quantised to FP8 before they are sent to experts
 BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParallel (PyTorch's default)
+BUCKET_PARAMETERS = 40e6  # parameters per bucket of Megatron Core's distributed optimizer (its default; more beyond 40 ranks)
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -89,9 +91,9 @@ def _pass(
     workload: Workload, shape: Transformer, batch: Number, tokens: Number, rounds: float, backward: float
 ) -> Iterator[Collective]:
     """Yield the collectives of `rounds` passes over `tokens` tokens; `backward` is the number of extra layer passes per round."""
-    parallel = workload.parallel
+    parallel, engine = workload.parallel, engine_record(workload.engine, workload.year)
     width = 4.0 if workload.precision in ("fp32", "fp32-default", "tf32") else 2.0  # bytes of an activation element sent
-    layers = stage_layers(shape.layers, parallel.pp, 0)
+    layers = stage_layers(shape.layers, parallel.pp, slowest_stage(shape, parallel.pp) if workload.training else 0)
     passes = rounds * (1.0 + backward)
     activations = tokens * shape.hidden * width
     moe_layers = sum(is_moe_layer(shape, index) for index in layers)
@@ -99,15 +101,17 @@ def _pass(
         per_layer = (1 if shape.parallel_block else 2) + (1 if shape.encoder_layers else 0)
         sums = len(layers) * per_layer * passes + 2 * -(-shape.encoder_layers // parallel.pp) * passes
         if parallel.sp and workload.training:
-            overlap: Overlap = "layers" if engine_record(workload.engine, workload.year).overlaps_tensor_parallel else ""
-            yield Collective("all_gather", "tp", activations, sums, overlap)
+            overlap: Overlap = "layers" if engine.overlaps_tensor_parallel else ""
+            operand = training_numerics(workload.precision or "bf16").widths.operand if engine.megatron else 0.0
+            yield Collective("all_gather", "tp", activations * ((operand or width) / width), sums, overlap)
             yield Collective("reduce_scatter", "tp", activations, sums, overlap)
         else:
             yield Collective("all_reduce", "tp", activations, sums)
         yield Collective("all_reduce", "tp", activations, passes)  # Each embedding row is on one rank only: ranks sum results.
         if shape.head and not workload.training:
             yield Collective("all_gather", "tp", batch * shape.vocab * width, rounds)
-    tensor_ranks, groups = (1, parallel.ep) if workload.training else expert_ranks(parallel)
+    sequence_ranks = parallel.tp if parallel.sp else 1
+    tensor_ranks, groups = (sequence_ranks, parallel.ep) if workload.training else expert_ranks(parallel)
     if groups > 1 and moe_layers and shape.experts:  # Tokens are dispatched to their experts and combined again.
         narrow = workload.precision in FP8_DISPATCH and not workload.training
         sizes = float(shape.hidden), float(shape.experts.active), float(shape.experts.count)
@@ -115,8 +119,9 @@ def _pass(
             ExpertExchange("dispatch", tokens / tensor_ranks, *sizes, FP8_BYTES if narrow else width),
             ExpertExchange("combine", tokens / tensor_ranks, *sizes, width),
         )  # Each tensor-parallel rank sends its share of the tokens.
+        beside: Overlap = "layers" if workload.training and engine.overlaps_expert_exchange else ""
         for exchange in exchanges:
-            yield Collective("all_to_all", "ep", exchange.size, moe_layers * passes, ranks=groups, exchange=exchange)
+            yield Collective("all_to_all", "ep", exchange.size, moe_layers * passes, beside, ranks=groups, exchange=exchange)
     if parallel.cp > 1:
         keys = 2.0 * tokens * max(1, shape.kv_heads // parallel.tp) * shape.head_dim * width
         yield Collective("send", "cp", keys, len(layers) * (parallel.cp - 1) * rounds * (1.0 + 2.0 * backward), "attention")
@@ -132,8 +137,10 @@ def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
     size, experts = gradient_bytes(workload, shape)
     rounds = float(workload.accumulation)
     shared = experts if parallel.dp > parallel.ep else 0.0  # An expert held by a single rank has no replica to reduce with.
+    megatron = engine_record(workload.engine, workload.year).megatron and parallel.zero in (1, 2)
+    bucket = BUCKET_PARAMETERS * gradient_width(workload) if megatron else BUCKET_BYTES
     for gradient in filter(None, (size - experts, shared)):
-        buckets = max(1.0, gradient / BUCKET_BYTES)
+        buckets = max(1.0, gradient / bucket)
         if parallel.zero == 0:
             yield Collective("all_reduce", "dp", gradient / buckets, buckets, "backward")
             continue
@@ -141,7 +148,7 @@ def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
             "reduce_scatter", "dp", gradient / buckets, buckets * (rounds if parallel.zero >= 2 else 1.0), "backward"
         )
         if parallel.zero < 3:
-            yield Collective("all_gather", "dp", gradient / buckets, buckets)
+            yield Collective("all_gather", "dp", gradient / buckets, buckets, "forward" if megatron else "")
     if parallel.zero == 3:
         weights = weight_bytes(workload, shape)
         units = float(len(stage_layers(shape.layers, parallel.pp, 0)) + 1) if isinstance(shape, Transformer) else 1.0

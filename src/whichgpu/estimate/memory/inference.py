@@ -249,7 +249,7 @@ def _overheads(
     slack = memory.slack + memory.slack_of_activations * dynamic
     if growing:
         slack += memory.slack_of_growing_cache * parts.get("kv_cache", 0)
-    return {"workspace": workspace_bytes(memory, gpu), "context": context_bytes(gpu, gpus), "slack": int(slack)}
+    return {"workspace": workspace_bytes(memory, gpu), "context": context_bytes(gpu, gpus, memory), "slack": int(slack)}
 
 
 def _part_ranges(case: InferenceCase, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:

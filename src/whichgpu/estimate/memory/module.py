@@ -9,8 +9,9 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.overhead import LOADED_KERNELS, context_bytes, device_range, kernel_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
@@ -55,9 +56,11 @@ def module_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> Me
     parts["activations"] = parts.get("activations", 0) + parts.pop("input", 0)
     parts["temporary"] = parts.get("temporary", 0) + replay.peak_allocated - sum(parts.values())
     slack = replay.peak_reserved - replay.peak_allocated
-    parts |= {"workspace": workspace_bytes(gpu), "context": context_bytes(gpu), "slack": slack}
+    kernels = kernel_bytes(engine_record(workload.engine, workload.year).memory, gpu, convolutions=kind != "python")
+    parts |= {"workspace": workspace_bytes(gpu), "context": context_bytes(gpu, kernels), "slack": slack}
+    spread = device_range(DEVICE_RANGE, parts, kernels, LOADED_KERNELS)
     warnings = (msg("warning.factory-batch", name=rest),) if kind == "python" else ()
-    return build_estimate(parts, ALLOCATED_RANGE, DEVICE_RANGE, sources=("h200-training",), warnings=warnings)
+    return build_estimate(parts, ALLOCATED_RANGE, spread, sources=("h200-training",), warnings=warnings)
 
 
 def _names(library: str) -> frozenset[str]:

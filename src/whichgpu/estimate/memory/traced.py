@@ -8,10 +8,12 @@ import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import MIB
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.overhead import context_bytes, device_range, kernel_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.traced_steps import StepRecipe, replay_recipe
+from whichgpu.estimate.memory.training.optimizer import loops_over_tensors
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import OperatorTable, load_table
@@ -54,12 +56,14 @@ def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> Me
     parts["temporary"] = parts.get("temporary", 0) + round(peak.allocated) - sum(parts.values())  # bytes lost to rounding
     parts["workspace"] = parts.get("workspace", 0) + libraries
     parts["slack"] = round(peak.reserved) - round(peak.allocated)
-    parts["context"] = context_bytes(gpu, LOADED_KERNELS)
+    kernels = kernel_bytes(engine_record(workload.engine, workload.year).memory, gpu, LOADED_KERNELS, convolutions=True)
+    parts["context"] = context_bytes(gpu, kernels)
+    spread = device_range(DEVICE_RANGE, parts, kernels, LOADED_KERNELS)
     wider = RESIZED_EXTRA_RANGE * (recipe.image != table.image) + QUANTISED_EXTRA_RANGE * _is_untraced_precision(workload)
     return build_estimate(
         parts,
         (ALLOCATED_RANGE[0] - wider, ALLOCATED_RANGE[1] + wider),
-        (DEVICE_RANGE[0] - wider, DEVICE_RANGE[1] + wider),
+        (spread[0] - wider, spread[1] + wider),
         sources=("h200-training",),
         warnings=_warnings(workload, recipe, table),
     )
@@ -76,7 +80,7 @@ def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> Ste
         weights=PRECISION_BY_NAME[precision].traced_bytes / 2 if _is_untraced_precision(workload) else 1.0,
         space=max(CONVOLUTION_WORKSPACE.get(precision, 0.0), CONTIGUOUS_WORKSPACE if contiguous else 0.0),
         optimizer=workload.optimizer or "sgd-momentum" if training else "",
-        fused=training and workload.optimizer_fused,
+        fused=training and (workload.optimizer_fused or loops_over_tensors(workload)),  # One small tensor at a time in a loop.
         stepped=training and workload.include_optimizer_step,
         accumulated=training and workload.accumulation > 1,
         shards=_shards(workload),

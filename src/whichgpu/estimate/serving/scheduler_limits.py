@@ -76,7 +76,8 @@ def scheduler_limits(
     flags |= {name: value for name in flags if (value := getattr(overrides, name, None)) is not None}
     room = cache_room(workload, shape, gpu, overrides.memory)
     length = max(block, typical or context)
-    sequence_bytes = kv_bytes(shape, 1, length, workload.kv_precision or "bf16", block, parallel=workload.parallel)
+    windowed, layout = engine.memory.windowed_cache, workload.parallel
+    sequence_bytes = kv_bytes(shape, 1, length, workload.kv_precision or "bf16", block, parallel=layout, windowed=windowed)
     cache_tokens = MAX_SEQUENCES * context
     if sequence_bytes:
         cache_tokens = int(room / (sequence_bytes / (-(-length // block) * block)))
@@ -86,7 +87,7 @@ def scheduler_limits(
         )
     return SchedulerLimits(
         tokens, sequences, block, cache_tokens // block * block, memory_share=share,
-        schedules_ahead=engine.host.overlaps_device and workload.parallel.pp == 1,  # Stages of a pipeline run other batches.
+        schedules_ahead=engine.host.schedules_ahead and workload.parallel.pp == 1,  # Stages of a pipeline run other batches.
         request_latency=engine.host.request_latency / workload.host_speed, **flags,
     )  # fmt: skip
 

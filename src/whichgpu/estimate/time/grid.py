@@ -125,7 +125,7 @@ def correction_keys(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu
     def unit_class(gpu: Gpu) -> str:
         if operand and operand not in gpu.peaks:
             return "half"
-        return "single" if workload.precision == "tf32" and "tf32" not in gpu.peaks else unit
+        return "single" if unit == "tf32" and "tf32" not in gpu.peaks else unit
 
     return [correction_key(gpu, engine, year, kind, unit_class(gpu)) for gpu in gpus]
 

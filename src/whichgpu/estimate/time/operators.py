@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = "float | np.ndarray"
 
-OperatorClass = Literal["gemm", "attention", "conv", "memory"]
+OperatorClass = Literal["gemm", "attention", "conv", "moe", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]
 
-# Kinds of operators, each with the class whose corrections apply. Comments: sizes and roles (kernel variants) that set its time.
+# Kinds of operators, each with its class, which has a timing model ("curve") and corrections of its own. Comments: sizes and
+# roles (kernel variants) that set its time.
 # `resident`, for any kind: share of its bytes touched just before, which the L2 cache still holds if everything fits.
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
@@ -30,7 +31,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     # routed experts of one MoE layer in an engine's fused kernels: tokens, rows (routed), touched (experts), hidden, ffn, ups (2
     # if gated); `weight`: stored bytes of the experts touched; role: the weights' format (16bit, fp8, fp8_block, nvfp4,
     # mxfp4, dequantised) and the engine, as in `fp8_block.vllm`
-    "moe": "gemm",
+    "moe": "moe",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf
     "weight_only_gemm": "gemm",
     # llama.cpp's GEMM of quantised weights: m, n, k; `weight`: stored bytes; nested_scales (1 for K-quants and IQ); for
@@ -40,8 +41,9 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     # the KV cache is below 16 bits); role: paged (a serving engine's prefill), mla (MLA's)
     "attention": "attention",
     "attention_backward": "attention",
-    # one query per sequence against the KV cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), whole (one SM per
-    # head), gguf (split, and the cache is read for each head), mla (split, all heads share the latents)
+    # one query per sequence against the KV cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), per-head (split, and
+    # the L2 serves the cache again to each head of a group), whole (one SM per head), gguf (split, and the cache is read for each
+    # head), mla (split, all heads share the latents)
     "decode_attention": "attention",
     # batch, height, width (of the output), cin, cout, kernel (height x width taps), stride, groups, nhwc (1 or 0)
     "conv": "conv",
@@ -67,7 +69,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "optimizer": "memory",
 }
 # Timing model ("curve") of each kind of operator: that of its class, or its own.
-CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"moe": "moe", "mmq_gemm": "mmq"}
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq"}
 
 
 class Op(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
+from whichgpu.estimate.time.software_age import age_warnings, widened
 from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
@@ -59,7 +60,7 @@ def estimate_times(
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
     """Return the figures of the GPU at index `place` of a grid of times."""
     tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
-    low, high = calibration.log_factor_range(tier, grid.kind, gpu.id, grid.engine)
+    low, high = widened(calibration.log_factor_range(tier, grid.kind, gpu.id, grid.engine), workload, gpu)
     basis = BASIS_BY_TIER.get(tier, "modelled")
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(grid.engine, gpu.id))
 
@@ -79,7 +80,7 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place:
         bound=grid.bound(place, 0),
         tier=tier,
         calibrated=str(calibration.provenance["date"]),
-        warnings=(*precision_warnings(workload, gpu), *grid.notes),
+        warnings=(*precision_warnings(workload, gpu), *age_warnings(workload, gpu), *grid.notes),
     )
 
 

@@ -55,7 +55,7 @@ def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
     from whichgpu.api.prices.store import catalog_import
 
     day = None if date is None else parse_as_of(date, session.today)
-    answer = catalog_import(user_path(path), seen=day, catalog=session.catalog, today=session.today, trusting=trust)
+    answer = catalog_import(user_path(path), observed_on=day, catalog=session.catalog, today=session.today, trusting=trust)
     return _show_summary(session, answer)
 
 

@@ -1,17 +1,48 @@
-"""`whichgpu cpus` and `whichgpu regions`: list host processors and cloud regions."""
+"""`whichgpu instances`, `cpus` and `regions`: list cloud machines and servers, host processors and cloud regions."""
 
 from __future__ import annotations
 
 from whichgpu.api.facts import catalog as verbs
-from whichgpu.api.request.catalog import CpusRequest, RegionsRequest
-from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.host import Cpu, Region
+from whichgpu.api.request.catalog import CpusRequest, InstancesRequest, RegionsRequest
+from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.units import format_memory
+from whichgpu.catalog.host import Cpu, Instance, Region
+from whichgpu.catalog.names.instances import NamePart
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_source_count, show_listing
 from whichgpu.surface.commands.session import Session
 
+INSTANCE_COLUMNS = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 CPU_COLUMNS = ("name", "cores", "threads", "boost_clock_hz", "memory_channels", "pcie_lanes")
 REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitude")
+
+
+@command("instances", InstancesRequest, verbs.instances, row_type=Instance)
+def show_instances(session: Session, answer: verbs.InstancesAnswer) -> None:
+    """Print a list of machines, or every fact about the one named and the parts of its name."""
+    parts = [_name_part(session.language, part) for part in answer.name_parts]
+    count = msg("instances.count", n=len(answer.instances))
+    show_listing(session, answer, answer.instances, answer.sources, INSTANCE_COLUMNS, count, _machine_sentence, parts)
+    if answer.undated:
+        session.say(msg("instances.undated", n=answer.undated))
+
+
+def _name_part(language: Language, part: NamePart) -> tuple[str, str]:
+    meaning = language.fact(part.meaning) if part.meaning else language.text(f"instances.part-{part.kind}", part=part.part)
+    return language.text("instances.part", part=part.part), meaning
+
+
+def _machine_sentence(row: Instance) -> Message:
+    is_complete = row.vcpus is not None and row.ram_bytes is not None
+    return msg(
+        "instances.sentence" if is_complete else "instances.sentence-short",
+        instance=row.instance,
+        provider=row.provider,
+        count=f"{row.gpus:g}",
+        gpu=row.gpu_name,
+        vcpus=f"{row.vcpus or 0:g}",
+        ram=format_memory(row.ram_bytes or 0),
+    )
 
 
 @command("cpus", CpusRequest, verbs.cpus, row_type=Cpu)

@@ -32,6 +32,7 @@ COMMANDS = {
     "RecommendAnswer": "recommend",
     "PlanAnswer": "plan",
     "BuyAnswer": "buy",
+    "EvidenceAnswer": "evidence",
     "Report": "doctor",
     "MeasureAnswer": "measure",
     "VerifyAnswer": "measure",

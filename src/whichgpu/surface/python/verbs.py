@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from whichgpu.api.request import catalog, load
 from whichgpu.api.request import offers as prices
 from whichgpu.api.request import types as of
+from whichgpu.api.request.evidence import EvidenceRequest
 from whichgpu.api.request.field import names_of
 from whichgpu.api.request.kinds import config_text
 from whichgpu.api.request.plan import PlanRequest
@@ -27,6 +28,7 @@ from whichgpu.surface.python.call import call
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
     from whichgpu.api.facts.engines import EnginesAnswer
+    from whichgpu.api.facts.evidence import EvidenceAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
     from whichgpu.api.prices.buy import BuyAnswer
@@ -106,6 +108,17 @@ def engines(*arguments: NameList, **options: Unpack[catalog.EnginesRequest]) -> 
     'vLLM'
     """
     return call("engines", arguments, options)
+
+
+def evidence(*arguments: NameList, **options: Unpack[EvidenceRequest]) -> EvidenceAnswer:
+    """Return the measurements behind estimates whose texts contain all words, filtered and sorted.
+
+    >>> import whichgpu as wg
+    >>> row = wg.evidence("llama-2-7b", gpu="A100", engine="vllm", limit=1).evidence[0]
+    >>> row.source, row.unit
+    ('argonne', 's')
+    """
+    return call("evidence", arguments, options)
 
 
 def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
@@ -306,6 +319,7 @@ def _spelled_out(verb: Any, request: type) -> inspect.Signature:
 _KEYWORDS: tuple[tuple[Any, type], ...] = (
     (gpus, catalog.GpusRequest), (instances, catalog.InstancesRequest), (cpus, catalog.CpusRequest),
     (regions, catalog.RegionsRequest), (models, catalog.ModelsRequest), (engines, catalog.EnginesRequest),
+    (evidence, EvidenceRequest),
     (offers, prices.OffersRequest), (compare, load.CompareRequest), (fit, load.FitRequest), (estimate, load.EstimateRequest),
     (recommend, RecommendRequest), (plan, PlanRequest), (buy, prices.BuyRequest), (catalog_status, catalog.DataRequest),
     (catalog_check, catalog.DataRequest), (catalog_history, catalog.HistoryRequest), (catalog_diff, catalog.DiffRequest),

@@ -52,7 +52,7 @@ def _paged(
 ) -> tuple[int, Any, dict[str, str]]:
     """Return status, one page of the rows with their total and the URL of the next page, and headers."""
     limit, offset = parameters.page(endpoint, values)
-    if endpoint.command == "offers" and limit is not None:
+    if endpoint.command in ("offers", "evidence") and limit is not None:
         request = {**request, "limit": offset + limit}  # Later rows are not needed.
     status, document = command_document(endpoint.command, request, language)
     if status != 200 or (limit is None and not offset):

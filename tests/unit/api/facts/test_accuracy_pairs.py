@@ -1,4 +1,4 @@
-"""Predicted beside measured: the table is whole, groups add up, filters filter, and the worst are the worst."""
+"""Predicted and measured: the table is complete, groups add up, filters filter, and the worst are the worst."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
 
 
-def test_every_pair_is_of_a_known_gpu_and_source_and_lies_in_its_own_range() -> None:
+def test_every_pair_has_a_known_gpu_and_source_and_is_within_its_range() -> None:
     catalog = Catalog()
     for pair in accuracy_pairs():
         assert pair.gpu in catalog.gpu_by_id
@@ -35,20 +35,20 @@ def test_the_median_of_a_group_is_that_of_its_pairs() -> None:
     assert {pair.gpu for pair in answer.pairs} == {"t4"}
 
 
-def test_the_worst_come_first_and_half_counts_as_far_as_double() -> None:
+def test_worst_pairs_come_first_by_ratio_in_either_direction() -> None:
     worst = accuracy().worst
     ratios = [max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in worst]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[0] == max(max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in accuracy_pairs())
 
 
-def test_a_task_nobody_measured_is_refused_with_those_there_are() -> None:
+def test_unmeasured_task_is_refused_with_the_measured_ones() -> None:
     with pytest.raises(UnknownName) as refused:
         accuracy(task=("trane",))
     assert "train" in refused.value.choices
 
 
-def test_every_source_says_what_rests_on_it() -> None:
+def test_every_source_lists_its_rows() -> None:
     answer = sources()
     catalog = Catalog()
     assert {row.id for row in answer.sources} == set(catalog.sources)

@@ -74,19 +74,19 @@ def test_a_file_is_read_whole_and_reads_back_from_its_document(tmp_path: Path) -
 CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
 
 
-@pytest.mark.parametrize("told", [{"model": CONFIG}, {"name": json.dumps(CONFIG)}, {"name": "mine", "model": CONFIG}])
-def test_a_model_may_be_its_config_as_a_table_or_as_json(told: dict[str, object]) -> None:
-    (model,) = from_document({"model": [told]}).models
+@pytest.mark.parametrize("fields", [{"model": CONFIG}, {"name": json.dumps(CONFIG)}, {"name": "mine", "model": CONFIG}])
+def test_a_model_may_be_its_config_as_a_table_or_as_json(fields: dict[str, object]) -> None:
+    (model,) = from_document({"model": [fields]}).models
     assert model.model == CONFIG
-    assert model.name == ("mine" if told.get("name") == "mine" else "llama")
-    assert from_document(to_document(from_document({"model": [told]}))).models == (model,)
+    assert model.name == ("mine" if fields.get("name") == "mine" else "llama")
+    assert from_document(to_document(from_document({"model": [fields]}))).models == (model,)
 
 
 def test_an_echo_marks_its_defaults() -> None:
-    told = echo(from_document({"headroom": 0.3}))
-    assert told["headroom"] == 0.3
-    assert "headroom" not in told["defaults"]
-    assert {"horizon", "levels", "tolerance"} <= set(told["defaults"])
+    echoed = echo(from_document({"headroom": 0.3}))
+    assert echoed["headroom"] == 0.3
+    assert "headroom" not in echoed["defaults"]
+    assert {"horizon", "levels", "tolerance"} <= set(echoed["defaults"])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_no_command_undoes_a_setting_of_the_plan_file(tmp_path: Path) -> None:
     assert command(jobs=()) is None
 
 
-def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
+def test_hints_set_count_degree_and_batch_for_each_tool() -> None:
     hint = Hint("g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True)
     assert "--tensor-parallel-size=2" in hint.command("vllm")
     assert "--max-num-seqs=64" in hint.command("vllm")

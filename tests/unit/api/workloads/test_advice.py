@@ -1,4 +1,4 @@
-"""What stands beside the speed of a workload."""
+"""Advice that accompanies the speed of a workload."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from whichgpu.workload.workload import Workload
 RATE = Figure(1154.0, 1000.0, 1300.0, "samples/s", "calibrated", ("truth-h200",))
 
 
-def about(catalog: Catalog, workload: Workload, throughput: Figure | None = RATE, given: tuple[str, ...] = ()) -> Advice:
+def about(catalog: Catalog, workload: Workload, throughput: Figure | None = RATE, user_fields: tuple[str, ...] = ()) -> Advice:
     shape = find_model(workload.model, catalog)
     gpu = catalog.gpu_by_id.get((workload.gpu or "").lower())
-    return advice(fill_defaults(workload, shape), shape, gpu, throughput, catalog, given)
+    return advice(fill_defaults(workload, shape), shape, gpu, throughput, catalog, user_fields)
 
 
-def told(advice: Advice) -> list[str]:
+def warning_texts(advice: Advice) -> list[str]:
     return [english().render(message) for message in advice.warnings]
 
 
-def test_training_on_images_says_what_the_host_must_feed(catalog: Catalog) -> None:
+def test_image_training_has_the_required_loading_rate(catalog: Catalog) -> None:
     advice = about(catalog, Workload("train", "resnet50", gpu="h200-sxm"))
-    assert len(told(advice)) == 1
-    assert "about 9 vCPUs" in told(advice)[0]
+    assert len(warning_texts(advice)) == 1
+    assert "about 9 vCPUs" in warning_texts(advice)[0]
     assert "dali-pytorch-demo" in advice.sources
 
 
 def test_a_machine_by_name_brings_its_own_threads(catalog: Catalog) -> None:
     """A p3.2xlarge has 8 vCPUs for its V100."""
-    text = told(about(catalog, Workload("train", "resnet50", gpu="p3.2xlarge")))[0]
+    text = warning_texts(about(catalog, Workload("train", "resnet50", gpu="p3.2xlarge")))[0]
     assert text.startswith("the host's 8 vCPUs may be too few to feed it")
 
 
@@ -48,20 +48,20 @@ def test_a_machine_by_name_brings_its_own_threads(catalog: Catalog) -> None:
     ],
     ids=["text", "no training", "rows"],
 )
-def test_nothing_is_said_where_loading_does_not_bound(workload: Workload, catalog: Catalog) -> None:
+def test_no_advice_if_data_loading_is_no_bottleneck(workload: Workload, catalog: Catalog) -> None:
     assert about(catalog, workload) == Advice()
 
 
-def test_without_a_rate_nothing_is_said_of_loading(catalog: Catalog) -> None:
+def test_without_a_rate_no_advice_on_data_loading(catalog: Catalog) -> None:
     assert about(catalog, Workload("train", "resnet50"), None) == Advice()
 
 
-def test_a_narrow_precision_says_what_it_costs(catalog: Catalog) -> None:
+def test_low_precision_has_its_accuracy_loss(catalog: Catalog) -> None:
     advice = about(catalog, Workload("forward", "bert-large", gpu="t4", precision="int8"))
-    assert "6.43%" in told(advice)[0]
+    assert "6.43%" in warning_texts(advice)[0]
     assert "mlperf-inference-bert" in advice.sources
 
 
 def test_an_engine_named_that_cannot_is_refused(catalog: Catalog) -> None:
     with pytest.raises(UsageError):
-        about(catalog, Workload("train", "resnet50", gpu="h200-sxm", engine="vllm"), given=("engine",))
+        about(catalog, Workload("train", "resnet50", gpu="h200-sxm", engine="vllm"), user_fields=("engine",))

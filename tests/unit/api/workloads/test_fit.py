@@ -49,9 +49,9 @@ def simple(workload: Workload) -> MemoryEstimate:
     weights = int(4 * GIB * (0.5 if workload.qlora else width)) // shards
     tokens = workload.local_batch * (workload.seq_in or 1)
     states = {"adamw": 2, "adamw-8bit": 1}.get(workload.optimizer or "", 0) * weights * (0 if workload.lora_rank else 1)
-    kept = tokens * MIB // (8 if workload.checkpointing == "full" else 1) if workload.training else 0
+    saved = tokens * MIB // (8 if workload.checkpointing == "full" else 1) if workload.training else 0
     cache = 0 if workload.training else tokens * MIB // (2 if workload.kv_precision == "fp8" else 1) // shards
-    parts = {"weights": weights, "optimizer": states, "activations": kept, "kv_cache": cache, "context": 512 * MIB}
+    parts = {"weights": weights, "optimizer": states, "activations": saved, "kv_cache": cache, "context": 512 * MIB}
     return build_estimate(parts, (0.95, 1.05), (0.95, 1.05))
 
 
@@ -102,7 +102,7 @@ def test_the_largest_batch_is_counted_over_all_gpus_and_the_context_with_the_ans
     assert largest_fitting(train, LLAMA, 64 * GIB, "batch", simple) % 8 == 0
 
 
-def test_engines_that_fill_the_gpu_are_judged_by_what_they_need() -> None:
+def test_engines_that_preallocate_are_judged_by_their_need() -> None:
     workload = fill_defaults(Workload("serve", "m"), LLAMA)
     estimate = MemoryEstimate(figure(10, 9, 12), figure(73, 73, 73), {"weights": figure(8, 7, 10), "context": figure(2, 2, 2)})
     assert required_memory(estimate, workload) == figure(10, 9, 12)
@@ -147,7 +147,7 @@ def test_a_gpu_without_the_dtype_is_warned_about(catalog: Catalog) -> None:
         assert bool(result.warnings) is warned
 
 
-def test_remedies_come_in_order_of_pain_with_what_they_save(catalog: Catalog) -> None:
+def test_remedies_are_ordered_by_cost_with_bytes_saved(catalog: Catalog) -> None:
     workload = Workload("finetune", "m", batch=8, seq_in=2048, precision="fp32", optimizer="adamw", attention="sdpa")
     results = remedies(problem_of(workload, 24 * GIB), find_gpu(catalog, "RTX 4090"))
     assert [remedy.id for remedy in results] == [
@@ -174,13 +174,13 @@ def test_remedies_of_serving(catalog: Catalog) -> None:
     workload = Workload("serve", "m", batch=8, seq_in=2048, seq_out=256, precision="bf16", kv_precision="bf16", engine="pytorch")
     gpu = find_gpu(catalog, "L4")
     able = gpus_that_fit(simple(workload).device, workload, catalog.gpus)
-    found = {remedy.id: remedy for remedy in remedies(problem_of(workload, 12 * GIB), gpu, able)}
-    assert list(found) == ["smaller-batch", "kv-cache", "quantise", "more-gpus", "next-gpu"]
-    assert found["smaller-batch"].change == {"batch": 1}
-    assert found["more-gpus"].change["parallel"]["tp"] in (2, 4)
+    by_id = {remedy.id: remedy for remedy in remedies(problem_of(workload, 12 * GIB), gpu, able)}
+    assert list(by_id) == ["smaller-batch", "kv-cache", "quantise", "more-gpus", "next-gpu"]
+    assert by_id["smaller-batch"].change == {"batch": 1}
+    assert by_id["more-gpus"].change["parallel"]["tp"] in (2, 4)
 
 
-def test_only_what_applies_is_offered(catalog: Catalog) -> None:
+def test_only_applicable_remedies_are_offered(catalog: Catalog) -> None:
     lean = Workload("finetune", "m", batch=1, seq_in=256, precision="bf16", optimizer="adamw", checkpointing="full", qlora=True,
                     lora_rank=8)  # fmt: skip
     results = remedies(problem_of(lean, 1 * GIB), find_gpu(catalog, "T4"))
@@ -197,7 +197,7 @@ def test_the_formula_of_2015_gives_its_own_example() -> None:
     assert ids == ["warning.blog-2015", "warning.blog-2015-right", "warning.blog-2015-overhead"]
 
 
-def test_the_formula_says_where_it_is_wrong() -> None:
+def test_formula_of_2015_lists_its_limitations() -> None:
     workload = fill_defaults(Workload("serve", "m", method="blog-2015"), LLAMA)
     ids = {warning.id for warning in estimate_memory(workload, LLAMA).warnings}
     assert {"warning.blog-2015-training", "warning.blog-2015-precision", "warning.blog-2015-layers"} <= ids
@@ -240,7 +240,7 @@ def test_a_chart_of_every_gpu_shows_those_near_the_need(catalog: Catalog) -> Non
     assert len(spec["layer"][1]["data"]["values"]) == MAX_BARS
 
 
-def test_a_picture_needs_a_known_ending_and_the_extra(answer: FitAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_needs_a_known_extension_and_the_extra(answer: FitAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as caught:
         check_chart_file("parts.jpeg")
     assert caught.value.choices == (".svg", ".png", ".html")
@@ -280,7 +280,7 @@ def test_a_picture_is_written(
     assert caught.value.kind == "cannot-write-file"
 
 
-def test_the_smallest_gpu_comes_first_and_the_newest_of_those_alike(catalog: Catalog) -> None:
+def test_smallest_gpu_comes_first_and_newest_among_equals(catalog: Catalog) -> None:
     need, workload = figure(20 * GIB, 19 * GIB, 21 * GIB), Workload("train", "m", precision="fp32")
     able = gpus_that_fit(need, workload, catalog.gpus)
     assert len(able) > 20

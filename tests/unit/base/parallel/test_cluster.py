@@ -1,4 +1,4 @@
-"""What is asked of a Ray cluster and told of its failures, against one that is played (the real one: test_plan_cluster)."""
+"""Calls to a Ray cluster and reports of its failures, against a fake one (the real one: test_plan_cluster)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PlayedRay(ModuleType):
         self.__spec__ = ModuleSpec("ray", None)
         self.exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError, RuntimeEnvSetupError=RuntimeEnvSetupError)
         self.processors, self.running = processors, False
-        self.asked: dict[str, Any] = {}
+        self.init_settings: dict[str, Any] = {}
         self.refused: Exception | None = None
         self.failure: tuple[int, Exception] | None = None
         self.out, self.most_out, self.stopped = 0, 0, 0
@@ -48,7 +48,7 @@ class PlayedRay(ModuleType):
         return self.running
 
     def init(self, **settings: Any) -> None:
-        self.asked = settings
+        self.init_settings = settings
         if self.refused:
             raise self.refused
         self.running = True
@@ -96,7 +96,7 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedRay:
 
 @pytest.fixture
 def listening() -> Any:
-    """An address of this machine where somebody answers."""
+    """An address of this machine with a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -104,12 +104,12 @@ def listening() -> Any:
 ITEMS = list(range(11))
 
 
-def test_a_cluster_gives_what_one_process_gives_in_the_items_order(ray: PlayedRay) -> None:
+def test_cluster_results_equal_serial_results_in_order(ray: PlayedRay) -> None:
     assert run_sweep(with_seed, ITEMS, ray="local", seed=5) == run_sweep(with_seed, ITEMS, seed=5)
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(2.0, 2), (0.5, 1), (None, 1)])
-def test_no_more_tasks_are_given_out_than_the_processors_are_fed_with(ray: PlayedRay, processors: float, workers: int) -> None:
+def test_tasks_in_flight_are_limited_by_processors(ray: PlayedRay, processors: float, workers: int) -> None:
     ray.processors = processors
     run_sweep(with_seed, ITEMS, ray="local")
     assert ray.most_out == TASKS_PER_PROCESSOR * workers
@@ -117,25 +117,25 @@ def test_no_more_tasks_are_given_out_than_the_processors_are_fed_with(ray: Playe
 
 def test_a_cluster_of_this_run_alone_is_stopped_and_has_no_page(ray: PlayedRay) -> None:
     run_sweep(with_seed, ITEMS, ray="local")
-    assert ray.asked["address"] == "local"
-    assert ray.asked["include_dashboard"] is False
+    assert ray.init_settings["address"] == "local"
+    assert ray.init_settings["include_dashboard"] is False
     assert ray.stopped == 1
 
 
 def test_a_cluster_that_is_there_is_sent_this_code(ray: PlayedRay) -> None:
     run_sweep(with_seed, ITEMS, ray="auto")
-    assert ray.asked["runtime_env"] == {"py_modules": [str(ray_cluster.PACKAGE)]}
+    assert ray.init_settings["runtime_env"] == {"py_modules": [str(ray_cluster.PACKAGE)]}
     assert (ray_cluster.PACKAGE / "base" / "parallel" / "ray_cluster.py").is_file()
 
 
-def test_who_is_connected_already_stays_so(ray: PlayedRay) -> None:
+def test_existing_ray_connection_is_reused(ray: PlayedRay) -> None:
     ray.running = True
     run_sweep(with_seed, ITEMS, ray="auto")
-    assert (ray.asked, ray.stopped, ray.running) == ({}, 0, True)
+    assert (ray.init_settings, ray.stopped, ray.running) == ({}, 0, True)
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind", "said"),
+    ("failure", "kind", "message"),
     [
         (RayTaskError("wrapped", ImportError("no", name="highspy")), "ray-lacks", "at local has no highspy"),
         (RayTaskError("wrapped", ImportError("cannot load libsomething")), "ray-lacks", "has no cannot load libsomething"),
@@ -143,14 +143,14 @@ def test_who_is_connected_already_stays_so(ray: PlayedRay) -> None:
         (RayError("the node is gone"), "worker-died", "was killed"),
     ],
 )
-def test_a_failure_of_the_cluster_is_told_in_our_words_and_the_cluster_is_stopped(
-    ray: PlayedRay, failure: Exception, kind: str, said: str
+def test_cluster_failure_raises_our_error_and_stops_the_cluster(
+    ray: PlayedRay, failure: Exception, kind: str, message: str
 ) -> None:
     ray.failure = (7, failure)
     with pytest.raises(NoAnswer) as error:
         run_sweep(with_seed, ITEMS, ray="local")
     assert error.value.kind == kind
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "at length" not in str(error.value)
     assert ray.stopped == 1
 
@@ -173,7 +173,7 @@ def test_a_tasks_own_error_is_raised_rather_than_rays_wrapping(ray: PlayedRay) -
         ("192.0.2.1:6379", "token", "hint.ray-unreachable"),
     ],
 )
-def test_a_cluster_that_refuses_is_told_with_its_first_line(
+def test_cluster_refusal_is_reported_with_its_first_line(
     ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, address: str, mode: str | None, hint: str
 ) -> None:
     if mode:
@@ -205,7 +205,7 @@ def test_a_token_is_shown_to_this_machine_only(
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "host:port", "host:0", "host:65536", "ray://:1", "auto:"])
-def test_an_address_that_is_none_is_refused_before_anything_else(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_address_is_refused_first(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: pytest.fail("asked for Ray"))
     with pytest.raises(UsageError, match="wants auto, local or an address") as error:
         check_ray(address)
@@ -213,7 +213,7 @@ def test_an_address_that_is_none_is_refused_before_anything_else(address: str, m
 
 
 @pytest.mark.parametrize("address", ["local", "auto", "192.0.2.1:6379"])
-def test_without_ray_nobody_is_called(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_no_cluster_is_contacted(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     monkeypatch.setattr(socket, "create_connection", lambda *_: pytest.fail("called somebody"))
     with pytest.raises(UsageError, match="Ray is not installed") as error:
@@ -224,20 +224,20 @@ def test_without_ray_nobody_is_called(address: str, monkeypatch: pytest.MonkeyPa
 def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, listening: str) -> None:
     for address in (listening, f"ray://{listening}", "local", "auto"):
         check_ray(address)
-    assert ray.asked == {}
+    assert ray.init_settings == {}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "no..such"])
-def test_where_nobody_answers_the_reason_is_told(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_unreachable_cluster_error_has_the_reason(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        connection.bind(("127.0.0.1", 0))  # bound, but not listening
         with pytest.raises(NoAnswer, match="no Ray cluster responds") as error:
             check_ray(f"{host}:{connection.getsockname()[1]}")
     assert error.value.kind == "ray-unreachable"
     assert not str(error.value).endswith(": ")
 
 
-def test_an_address_of_this_machine_is_known_in_either_spelling(listening: str) -> None:
+def test_local_address_is_recognised_in_either_spelling(listening: str) -> None:
     assert ray_cluster.own_address(listening)
     assert ray_cluster.own_address(f"ray://{listening}")
     assert not ray_cluster.own_address("ray://192.0.2.255:10001")

@@ -27,79 +27,79 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Told:
+class Draw:
     name: str
     mean: float
 
 
-def drawn(case: Case, seed: int) -> Told:
+def draw_mean(case: Case, seed: int) -> Draw:
     CALLS.append(case)
-    return Told(case.name, float(np.random.default_rng(seed).normal(size=case.size).mean()))
+    return Draw(case.name, float(np.random.default_rng(seed).normal(size=case.size).mean()))
 
 
-def stopped(case: Case, seed: int) -> Told:
+def stopped(case: Case, seed: int) -> Draw:
     if case.name == "2":
         raise KeyboardInterrupt
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
-def failing(case: Case, seed: int) -> Told:
+def failing(case: Case, seed: int) -> Draw:
     if case.name == "2":
         raise ArithmeticError("no such thing")
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
-def dying(case: Case, seed: int) -> Told:
+def dying(case: Case, seed: int) -> Draw:
     if case.name == "2":
         os._exit(9)
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
-def unhurried(case: Case, seed: int) -> Told:
+def unhurried(case: Case, seed: int) -> Draw:
     time.sleep(float(os.environ.get("UNHURRIED", "0")))
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
 CASES = [Case(str(number), 10 + number) for number in range(6)]
 
 
 def keeping(folder: Path) -> ResultCache:
-    return ResultCache(folder, Told)
+    return ResultCache(folder, Draw)
 
 
-def test_processes_give_what_one_process_gives() -> None:
-    assert run_sweep(drawn, CASES, jobs=2, seed=3) == run_sweep(drawn, CASES, seed=3)
-    assert run_sweep(drawn, CASES, seed=3) != run_sweep(drawn, CASES, seed=4)
+def test_parallel_results_equal_serial_results() -> None:
+    assert run_sweep(draw_mean, CASES, jobs=2, seed=3) == run_sweep(draw_mean, CASES, seed=3)
+    assert run_sweep(draw_mean, CASES, seed=3) != run_sweep(draw_mean, CASES, seed=4)
 
 
-def test_a_seed_is_an_items_own_whatever_stands_beside_it() -> None:
-    whole = run_sweep(drawn, CASES)
-    assert run_sweep(drawn, CASES[3:]) == whole[3:]
-    assert run_sweep(drawn, CASES[::-1]) == whole[::-1]
+def test_seed_of_an_item_does_not_depend_on_other_items() -> None:
+    whole = run_sweep(draw_mean, CASES)
+    assert run_sweep(draw_mean, CASES[3:]) == whole[3:]
+    assert run_sweep(draw_mean, CASES[::-1]) == whole[::-1]
     assert len({item_seed(0, case) for case in CASES}) == len(CASES)
 
 
-def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
-    first = run_sweep(drawn, CASES[:4], keep=keeping(tmp_path))
+def test_finished_items_are_not_repeated(tmp_path: Path) -> None:
+    first = run_sweep(draw_mean, CASES[:4], keep=keeping(tmp_path))
     CALLS.clear()
     progress: list[Progress] = []
-    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path), progress=progress.append)
+    whole = run_sweep(draw_mean, CASES, keep=keeping(tmp_path), progress=progress.append)
     assert CASES[4:] == CALLS
     assert whole[:4] == first
-    assert whole == run_sweep(drawn, CASES)
+    assert whole == run_sweep(draw_mean, CASES)
     assert [(one.done, one.total, one.cached) for one in progress] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
 
 
 def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> None:
-    run_sweep(drawn, CASES, keep=keeping(tmp_path))
+    run_sweep(draw_mean, CASES, keep=keeping(tmp_path))
     CALLS.clear()
-    run_sweep(drawn, CASES[:1], keep=keeping(tmp_path), seed=1)
-    run_sweep(drawn, CASES[:1], keep=ResultCache(tmp_path, Told, "other data"))
+    run_sweep(draw_mean, CASES[:1], keep=keeping(tmp_path), seed=1)
+    run_sweep(draw_mean, CASES[:1], keep=ResultCache(tmp_path, Draw, "other data"))
     run_sweep(failing, CASES[:1], keep=keeping(tmp_path))
     assert len(CALLS) == 3
 
 
-def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_items(tmp_path: Path) -> None:
     with pytest.raises(SweepInterrupted) as caught:
         run_sweep(stopped, CASES, keep=keeping(tmp_path))
     assert sorted(caught.value.finished) == [0, 1]
@@ -109,7 +109,7 @@ def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
     assert [keep.read(keep.name(name, case, item_seed(0, case)))[0] for case in CASES] == [True, True, *[False] * 4]
 
 
-def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> None:
+def test_error_of_an_item_is_raised_unchanged_and_keeps_finished_results(tmp_path: Path) -> None:
     for jobs in (1, 2):
         with pytest.raises(ArithmeticError, match="no such thing"):
             run_sweep(failing, CASES, keep=keeping(tmp_path / str(jobs)), jobs=jobs)
@@ -119,49 +119,49 @@ def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> No
     assert CALLS == []
 
 
-def test_a_process_that_is_ended_from_outside_is_told_as_such(tmp_path: Path) -> None:
+def test_killed_worker_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoAnswer, match="was killed"):
         run_sweep(dying, CASES, keep=keeping(tmp_path), jobs=2)
 
 
-def test_a_damaged_file_is_set_aside_and_computed_anew(tmp_path: Path) -> None:
-    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path))
+def test_damaged_file_is_set_aside_and_recomputed(tmp_path: Path) -> None:
+    whole = run_sweep(draw_mean, CASES, keep=keeping(tmp_path))
     files = sorted(tmp_path.rglob("*.json"))
     files[0].write_bytes(files[0].read_bytes()[:-4])
     files[1].write_bytes(b"\xff\x00")
     files[2].write_text(files[3].read_text())  # a sound file under another's name
     CALLS.clear()
-    assert run_sweep(drawn, CASES, keep=keeping(tmp_path)) == whole
+    assert run_sweep(draw_mean, CASES, keep=keeping(tmp_path)) == whole
     assert len(CALLS) == 3
     assert len(list(tmp_path.rglob("*.damaged"))) == 3
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> None:
+def test_result_changed_by_serialisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="come back"):
-        ResultCache(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
+        ResultCache(tmp_path, Draw).write(content_hash(1), Draw("a", float("nan")))
 
 
-def test_seconds_left_are_told_by_what_this_run_took() -> None:
+def test_remaining_seconds_follow_this_run_s_pace() -> None:
     times = iter(range(0, 100, 2))
     progress: list[Progress] = []
-    run_sweep(drawn, CASES[:3], progress=progress.append, clock=lambda: float(next(times)))
+    run_sweep(draw_mean, CASES[:3], progress=progress.append, clock=lambda: float(next(times)))
     assert [one.seconds_left for one in progress] == [None, 4.0, 2.0, 0.0]
 
 
 def test_no_items_and_no_processes() -> None:
-    assert run_sweep(drawn, []) == []
+    assert run_sweep(draw_mean, []) == []
     with pytest.raises(UsageError, match="at least one"):
-        run_sweep(drawn, CASES, jobs=0)
+        run_sweep(draw_mean, CASES, jobs=0)
 
 
 def test_without_ray_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="not installed"):
-        run_sweep(drawn, CASES, ray="local")
+        run_sweep(draw_mean, CASES, ray="local")
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path) -> None:
+def test_unwritable_folder_raises_an_error(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         (tmp_path / "file").write_text("")
         folder = tmp_path / "file"
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path)
         folder = tmp_path / "shut"
         folder.mkdir(mode=0o500)
     with pytest.raises(DataError, match="cannot be stored"):
-        run_sweep(drawn, CASES, keep=keeping(folder))
+        run_sweep(draw_mean, CASES, keep=keeping(folder))
 
 
 STOPPABLE = """
@@ -183,7 +183,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_there(tmp_path: Path) -> None:
+def test_ctrl_c_during_parallel_work_keeps_finished_items_and_resumes(tmp_path: Path) -> None:
     script = tmp_path / "sweep.py"
     script.write_text(STOPPABLE.format(folder=str(tmp_path / "kept")))
     source = Path(sys.modules["whichgpu"].__file__ or "").parents[1]
@@ -203,4 +203,4 @@ def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_the
     progress: list[Progress] = []
     whole = run_sweep(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=progress.append)
     assert progress[0].done == finished
-    assert whole == run_sweep(drawn, CASES)
+    assert whole == run_sweep(draw_mean, CASES)

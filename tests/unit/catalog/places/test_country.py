@@ -52,12 +52,12 @@ def test_every_country_of_the_regions_has_a_name(catalog: Catalog) -> None:
     assert len(countries_named("EU")) == 27
 
 
-def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalog) -> None:
+def test_country_without_regions_is_not_matched_to_another_name(catalog: Catalog) -> None:
     with pytest.raises(UnknownName):
         find_regions(catalog, "Malta")
 
 
-def test_offers_tell_which_countries_a_union_is(catalog: Catalog) -> None:
+def test_offers_list_the_countries_of_a_union(catalog: Catalog) -> None:
     answer = list_offers(OffersQuery(gpu="A100", region="EU,Korea"), catalog=catalog)
     assert answer.countries == {"EU": countries_named("EU")}
     by_code = list_offers(OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)
@@ -84,9 +84,9 @@ def test_countries_have_names_in_every_language_composed_or_not(code: str, names
 def test_every_country_is_called_something_else_in_every_other_script() -> None:
     for one in countries():
         for other in ("ko", "zh"):
-            said = language(other).fact(one.name)
-            assert said != one.name
-            assert countries_named(said) == (one.code,)
+            name = language(other).fact(one.name)
+            assert name != one.name
+            assert countries_named(name) == (one.code,)
 
 
 def test_continents_are_groups_in_every_language() -> None:

@@ -26,11 +26,11 @@ def test_a_city_is_any_of_our_regions_or_a_point(catalog: Catalog) -> None:
         ("Luân Đôn", "London"),
     ],
 )
-def test_a_city_is_known_without_the_marks_on_its_letters_and_in_other_languages(catalog: Catalog, typed: str, name: str) -> None:
+def test_city_is_found_without_diacritics_and_in_other_languages(catalog: Catalog, typed: str, name: str) -> None:
     assert city_point(catalog.regions, typed)[0] == name
 
 
-def test_other_words_are_refused_with_what_is_near(catalog: Catalog) -> None:
+def test_unknown_places_are_refused_with_nearest_names(catalog: Catalog) -> None:
     with pytest.raises(UnknownName) as caught:
         city_point(catalog.regions, "Seol")
     assert "Seoul" in caught.value.choices
@@ -52,7 +52,7 @@ def test_a_trip_is_never_faster_than_light_in_glass(catalog: Catalog) -> None:
         assert trip.basis == "modelled"
 
 
-def test_a_measurement_goes_before_the_estimate(catalog: Catalog) -> None:
+def test_measured_latency_takes_precedence_over_the_estimate(catalog: Catalog) -> None:
     _, seoul = city_point(catalog.regions, "Seoul")
     taiwan = next(row for row in catalog.regions if (row.provider, row.region) == ("gcp", "asia-east1"))
     trip = round_trip("Seoul", seoul, taiwan, catalog.latencies)

@@ -10,15 +10,15 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations import simulate
 
 
-@pytest.mark.parametrize("most", [1, 3, 256])
-def test_answers_are_the_same_whatever_is_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [1, 3, 256])
+def test_answers_do_not_depend_on_cache_contents(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog()
 
-    def asked() -> object:
+    def candidate_summaries() -> object:
         answer = recommend("serve", "llama-3.1-8b", catalog=catalog, own=False, rate=2.0, seq_in=500, seq_out=300)
         return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in answer.candidates]
 
-    first = asked()
-    monkeypatch.setattr(simulate, "_STEP_TIMES", LruCache[simulate.CachedStepTimes](most))
-    assert asked() == first
-    assert asked() == first
+    first = candidate_summaries()
+    monkeypatch.setattr(simulate, "_STEP_TIMES", LruCache[simulate.CachedStepTimes](size))
+    assert candidate_summaries() == first
+    assert candidate_summaries() == first

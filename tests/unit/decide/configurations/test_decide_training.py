@@ -1,4 +1,4 @@
-"""Which layouts and micro-batches a training run is tried with, and what is said of a GPU that is not the answer."""
+"""Which layouts and micro-batches a training run is tried with, and the reasons against GPUs that are not the answer."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from whichgpu.workload.training_defaults import STAGE_PASSES
 from whichgpu.workload.workload import Parallel, Workload
 
 
-def asked(*given: str) -> Any:
-    return SimpleNamespace(stated=frozenset(given), shape=shapes.LLAMA_3_8B)
+def question(*stated: str) -> Any:
+    return SimpleNamespace(stated=frozenset(stated), shape=shapes.LLAMA_3_8B)
 
 
-def micro(workload: Workload, *given: str, **parallel: int) -> tuple[list[float], list[float]]:
-    sizes, rounds = training._micro(asked(*given), workload, Parallel(**parallel))  # type: ignore[arg-type]
+def micro(workload: Workload, *stated: str, **parallel: int) -> tuple[list[float], list[float]]:
+    sizes, rounds = training._micro(question(*stated), workload, Parallel(**parallel))  # type: ignore[arg-type]
     return sizes.tolist(), rounds.tolist()
 
 
-def test_where_no_batch_is_asked_for_the_shared_default_is_taken_and_pipelines_are_kept_full() -> None:
+def test_default_batch_is_shared_and_fills_pipelines() -> None:
     plain = Workload("train", "m")
     assert micro(plain) == ([1.0], [8.0])
     assert micro(plain, dp=4) == ([1.0], [2.0])
@@ -56,7 +56,7 @@ def test_where_no_batch_is_asked_for_the_shared_default_is_taken_and_pipelines_a
         (12, 2, 4, [], []),
     ],
 )
-def test_a_batch_asked_for_is_made_up_exactly_or_not_at_all(
+def test_requested_batch_is_divided_exactly_or_rejected(
     batch: int, dp: int, own: int | None, sizes: list[float], rounds: list[float]
 ) -> None:
     assert micro(Workload("train", "m", batch=batch, micro_batch=own), "batch", dp=dp) == (sizes, rounds)
@@ -69,11 +69,11 @@ def llama(catalog: Catalog) -> Transformer:
     return shape
 
 
-def families(shape: Transformer, group: int, machines: int, *given: str, **fields: Any) -> list[list[Parallel]]:
-    return list(training._families(asked(*given), Workload("train", "m", **fields), shape, group, machines))
+def families(shape: Transformer, group: int, machines: int, *stated: str, **fields: Any) -> list[list[Parallel]]:
+    return list(training._families(question(*stated), Workload("train", "m", **fields), shape, group, machines))
 
 
-def test_a_layout_that_was_asked_for_is_the_only_one_and_only_on_as_many_gpus(llama: Transformer) -> None:
+def test_requested_layout_is_the_only_one_and_fixes_the_gpu_count(llama: Transformer) -> None:
     layout = Parallel(dp=2, tp=4)
     assert families(llama, 8, 1, "parallel", gpus=8, parallel=layout) == [[layout]]
     assert families(llama, 4, 1, "parallel", gpus=8, parallel=layout) == [[]]
@@ -93,13 +93,13 @@ def test_every_layout_tried_uses_all_gpus_and_tensor_ranks_stay_within_a_machine
     assert not any(layout.pp > 1 for layout in families(llama, 16, 1)[0])
 
 
-def test_checkpointing_is_tried_both_ways_unless_it_was_asked_for() -> None:
+def test_checkpointing_is_tried_on_and_off_unless_set() -> None:
     workload = Workload("train", "m", checkpointing="selective")
-    assert training._checkpointings(asked(), workload) == ("none", "full")
-    assert training._checkpointings(asked("checkpointing"), workload) == ("selective",)
+    assert training._checkpointings(question(), workload) == ("none", "full")
+    assert training._checkpointings(question("checkpointing"), workload) == ("selective",)
 
 
-def test_what_nothing_holds_is_refused_by_memory_and_what_cannot_be_laid_out_by_that(llama: Transformer) -> None:
+def test_rejection_reason_is_memory_or_layout(llama: Transformer) -> None:
     room = np.array([10.0, 40.0])
     tried = [ScreenedStep(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
     workload = Workload("train", "m", seq_in=8, precision="bf16")
@@ -119,7 +119,7 @@ def candidate(gpu: str, gpus: int, cost: str, hours: float) -> Any:
     )  # fmt: skip
 
 
-def told(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any = None, serving: bool = False) -> Message:
+def reason_for(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any = None, serving: bool = False) -> Message:
     """Of groups l4, l4, t4 and their candidates, one each."""
     groups = SimpleNamespace(groups=[SimpleNamespace(gpu=SimpleNamespace(id=name)) for name in ("l4", "l4", "t4")])
     candidates = SimpleNamespace(group=np.array([0, 1, 2]), missed={name: np.array(lost) for name, lost in missed.items()})
@@ -127,25 +127,25 @@ def told(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any 
     return message
 
 
-def test_a_gpu_nobody_offers_or_that_misses_limits_says_so_with_the_commonest_first() -> None:
-    ways: list[Any] = ["way", "way", "way"]
-    assert told("a100", ways, {}).id == "why-not.no-offer"
-    removed = told(
+def test_gpus_without_offers_or_beyond_limits_list_reasons_commonest_first() -> None:
+    configurations: list[Any] = ["way", "way", "way"]
+    assert reason_for("a100", configurations, {}).id == "why-not.no-offer"
+    removed = reason_for(
         "l4", [Infeasibility("memory", 1.0), "way", "way"], {"budget": [False, True, True], "deadline": [False, False, True]}
     )
     assert removed.id == "why-not.removed"
     why = removed.values["why"]
     assert isinstance(why, tuple)
     assert Counter(one.id for one in why) == {"rejected.memory": 1, "rejected.budget": 1}
-    both = told("l4", [Infeasibility("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
+    both = reason_for("l4", [Infeasibility("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
     assert [one.id for one in both.values["why"]] == ["rejected.memory"]  # type: ignore[attr-defined]
 
 
-def test_a_gpu_that_could_do_it_is_held_against_the_answer() -> None:
-    worse = told("l4", [], {}, candidate("l4", 2, "25", 4.0))
+def test_suitable_gpu_is_compared_with_the_answer() -> None:
+    worse = reason_for("l4", [], {}, candidate("l4", 2, "25", 4.0))
     assert (worse.id, worse.values["cost"], worse.values["time"]) == ("why-not.worse", "2.5", "4")
-    service = told("l4", [], {}, candidate("l4", 2, "25", 4.0), serving=True)
+    service = reason_for("l4", [], {}, candidate("l4", 2, "25", 4.0), serving=True)
     assert (service.id, service.values["cost"]) == ("why-not.worse-service", "2.5")
     assert "time" not in service.values
-    assert told("h100", [], {}, candidate("h100", 1, "10", 1.0)).id == "why-not.is-answer"
-    assert told("h100", [], {}, candidate("h100", 2, "20", 1.0)).id == "why-not.worse"
+    assert reason_for("h100", [], {}, candidate("h100", 1, "10", 1.0)).id == "why-not.is-answer"
+    assert reason_for("h100", [], {}, candidate("h100", 2, "20", 1.0)).id == "why-not.worse"

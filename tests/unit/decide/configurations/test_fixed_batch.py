@@ -21,15 +21,15 @@ from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.workload import Workload
 
 
-def asked(workload: Workload, *given: str) -> Any:
-    return SimpleNamespace(workload=workload, stated=frozenset(given), shape=Mlp("mlp:8x8", (8, 8)))
+def question(workload: Workload, *stated: str) -> Any:
+    return SimpleNamespace(workload=workload, stated=frozenset(stated), shape=Mlp("mlp:8x8", (8, 8)))
 
 
-def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
-    return [float(size) for size in fixed_batch._sizes(asked(workload, *given), workload, gpus)]
+def sizes(workload: Workload, gpus: int, *stated: str) -> list[float]:
+    return [float(size) for size in fixed_batch._sizes(question(workload, *stated), workload, gpus)]
 
 
-def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_default() -> None:
+def test_without_a_batch_several_are_tried_and_training_takes_the_default() -> None:
     assert sizes(Workload("batch", "m"), 2) == SAMPLES.tolist()
     assert sizes(Workload("train", "m"), 2) == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]  # the default, and its halvings
     assert sizes(Workload("train", "m", accumulation=2), 2, "accumulation") == [128.0]
@@ -47,25 +47,29 @@ def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_de
         ("batch", 2, 4, [1]),
     ],
 )
-def test_a_batch_is_shared_evenly_to_train_and_as_it_comes_to_run(task: str, batch: int, gpus: int, tried: list[float]) -> None:
+def test_training_batch_divides_evenly_and_inference_batch_need_not(task: str, batch: int, gpus: int, tried: list[float]) -> None:
     assert sizes(Workload(task, "m", batch=batch), gpus, "batch") == tried  # type: ignore[arg-type]
 
 
-def test_samples_at_a_time_are_taken_as_they_are_said() -> None:
+def test_micro_batch_is_used_as_requested() -> None:
     assert sizes(Workload("train", "m", batch=64, micro_batch=8), 3, "batch", "micro_batch") == [8.0]
 
 
-def test_rounds_make_up_the_batch_asked_for() -> None:
+def test_accumulation_steps_add_up_to_the_requested_batch() -> None:
     tried = np.array([2.0, 4.0, 8.0])
     training = Workload("train", "m", batch=64, accumulation=3)
-    assert fixed_batch._rounds(asked(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]
-    assert fixed_batch._rounds(asked(training, "accumulation"), training, tried, 4).tolist() == [3.0] * 3
-    assert fixed_batch._rounds(asked(training), training, tried, 4).tolist() == [64.0, 32.0, 16.0]  # of the default share of 128
+    assert fixed_batch._rounds(question(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]
+    assert fixed_batch._rounds(question(training, "accumulation"), training, tried, 4).tolist() == [3.0] * 3
+    assert fixed_batch._rounds(question(training), training, tried, 4).tolist() == [
+        64.0,
+        32.0,
+        16.0,
+    ]  # of the default share of 128
     run = Workload("batch", "m", batch=64, accumulation=3)
-    assert fixed_batch._rounds(asked(run, "batch"), run, tried, 4).tolist() == [1.0] * 3
+    assert fixed_batch._rounds(question(run, "batch"), run, tried, 4).tolist() == [1.0] * 3
 
 
-def test_only_the_largest_sizes_each_room_holds_are_worth_a_try() -> None:
+def test_only_the_largest_batches_per_memory_size_are_tried() -> None:
     need = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     assert fixed_batch._largest(need, np.array([4.5])).tolist() == [False, False, True, True, False]
     assert fixed_batch._largest(need, np.array([1.5, 5.0, 5.0])).tolist() == [True, False, False, True, True]
@@ -77,15 +81,15 @@ def needs(*gib: float, spread: float = 0.1) -> list[Figure]:
 
 
 def best(
-    workload: Workload, room_gib: float, seconds: list[float], held: list[Figure], *given: str
+    workload: Workload, room_gib: float, seconds: list[float], memory: list[Figure], *stated: str
 ) -> Configuration | Infeasibility:
     tried, times = np.array([1.0, 8.0, 32.0])[: len(seconds)], np.array(seconds)
     return fixed_batch._best(
-        asked(workload, *given), workload, room_gib * GIB, tried, held, times, np.zeros(len(times)), 0.5 * times, 2
+        question(workload, *stated), workload, room_gib * GIB, tried, memory, times, np.zeros(len(times)), 0.5 * times, 2
     )
 
 
-def test_the_fastest_that_surely_fits_is_taken() -> None:
+def test_fastest_that_fits_is_chosen() -> None:
     configuration = best(Workload("batch", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 4, 9.5))
     assert isinstance(configuration, Configuration)
     assert (configuration.batch, configuration.seconds, configuration.fits, configuration.bound) == (16, 0.2, "fits", "bandwidth")
@@ -93,7 +97,7 @@ def test_the_fastest_that_surely_fits_is_taken() -> None:
     assert (configuration.capacity, configuration.ttft, configuration.micro_batch) == (None, None, None)
 
 
-def test_where_none_surely_fits_one_that_may_is_taken_and_where_none_may_it_is_refused() -> None:
+def test_tight_fit_is_chosen_if_none_fits_surely_else_refused() -> None:
     configuration = best(Workload("batch", "m"), 10.0, [0.1], needs(9.5))
     assert isinstance(configuration, Configuration)
     assert configuration.fits == "tight"

@@ -17,7 +17,7 @@ HINT = Hint(
 BARE = replace(HINT, max_num_batched_tokens=None, memory_share=None, dtype="int4")
 
 
-def test_vllm_and_sglang_are_told_the_same_in_their_own_words() -> None:
+def test_vllm_and_sglang_get_equivalent_flags() -> None:
     assert " ".join(HINT.command("vllm")) == (
         "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs=64 --max-model-len=4096 "
         "--max-num-batched-tokens=8192 --gpu-memory-utilization=0.90 --dtype=bfloat16"
@@ -28,7 +28,7 @@ def test_vllm_and_sglang_are_told_the_same_in_their_own_words() -> None:
     )
 
 
-def test_what_is_not_known_is_left_to_the_engine() -> None:
+def test_unknown_settings_are_left_to_the_engine() -> None:
     for words in (BARE.command("vllm"), BARE.command("sglang")):
         assert not [word for word in words if "batched" in word or "chunked" in word or "mem" in word or "dtype" in word]
 
@@ -54,7 +54,7 @@ def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
         ({"gpu": "h100-sxm", "provider": "x"}, {"accelerators": "H100:2", "ports": 8000}),
     ],
 )
-def test_skypilot_names_gpus_its_own_way_and_clouds_it_knows(changes: dict[str, Any], resources: dict[str, Any]) -> None:
+def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], resources: dict[str, Any]) -> None:
     service = replace(HINT, **changes).skypilot()
     assert service["resources"] == resources
     assert service["service"]["replica_policy"] == {"min_replicas": 3, "max_replicas": 3}
@@ -62,7 +62,7 @@ def test_skypilot_names_gpus_its_own_way_and_clouds_it_knows(changes: dict[str, 
     assert service["run"].endswith("--port=8000")
 
 
-def test_where_only_an_earlier_release_runs_it_must_be_named() -> None:
+def test_required_earlier_release_is_named() -> None:
     old = replace(HINT, gpu="v100-sxm-16gb", earlier={"vllm": "0.6 was the last."})
     service = old.skypilot()
     assert service["envs"] == {"VLLM_VERSION": ""}
@@ -72,7 +72,7 @@ def test_where_only_an_earlier_release_runs_it_must_be_named() -> None:
     assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
 
 
-def test_a_script_says_how_often_and_where_each_command_is_started() -> None:
+def test_script_has_count_and_machine_of_each_command() -> None:
     old = replace(HINT, gpu="t4", earlier={"vllm": "0.6 was the last."})
     (script,) = launch_files("vllm", [HINT, old]).values()
     lines = script.splitlines()

@@ -1,4 +1,4 @@
-"""Where there is no plan, each limit that stands alone in the way is named with the least change that gives one."""
+"""If there is no plan, each limit that alone prevents one is named with the smallest sufficient change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from whichgpu.estimate.serving.curve import Objectives
 WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
 
 
-def plain(**changes: Any) -> Problem:
+def simple_problem(**changes: Any) -> Problem:
     """Ten requests a second; one a machine does, at 1 USD an hour, or at 3."""
     pools = tuple(Pool(name, name, 1, (PriceOption(name, price),)) for name, price in (("cheap", 1.0), ("dear", 3.0)))
-    given: dict[str, Any] = {"pools": pools, "columns": ("cheap", "dear"), "rates": np.ones((2, 1)), "demand": np.array([[10.0]])}
-    return market(2, 1, **(given | changes))
+    fields: dict[str, Any] = {
+        "pools": pools,
+        "columns": ("cheap", "dear"),
+        "rates": np.ones((2, 1)),
+        "demand": np.array([[10.0]]),
+    }
+    return market(2, 1, **(fields | changes))
 
 
-def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
+def refusal_messages(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
     """Reasons, and changes and advice, by their ids; there is no plan, indeed."""
     assert solve(problem) is None
     refused = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
@@ -37,37 +42,37 @@ def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
     return {one.id: one for one in refused.reasons}, {one.id: one for one in (*changes, *refused.advice)}
 
 
-def test_a_budget_is_told_with_the_least_that_suffices() -> None:
-    reasons, ways_out = told(plain(budget=4.0))
+def test_budget_refusal_gives_the_smallest_sufficient_budget() -> None:
+    reasons, ways_out = refusal_messages(simple_problem(budget=4.0))
     assert reasons["plan.no-budget"].values == {"budget": "4 USD/h", "least": "10 USD/h"}
     assert ways_out["plan.relax-budget"].values["value"] == "10usd/h"
-    assert solve(plain(budget=10.0)) is not None
+    assert solve(simple_problem(budget=10.0)) is not None
     assert ways_out["plan.relax-rate"].values["share"] == "40%"
 
 
-def test_a_quota_is_told_with_the_fewest_gpus_that_do() -> None:
+def test_quota_refusal_gives_the_fewest_sufficient_gpus() -> None:
     quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("both", frozenset([0, 1]), 7.0))
-    reasons, ways_out = told(plain(quotas=quotas))
+    reasons, ways_out = refusal_messages(simple_problem(quotas=quotas))
     assert set(reasons) == {"plan.no-quota"}
     assert reasons["plan.no-quota"].values == {"name": "both", "most": "7"}
     assert ways_out["plan.relax-quota"].values == {"name": "both", "most": 10}
-    assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=10.0)))) is not None
-    assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=9.0)))) is None
+    assert solve(simple_problem(quotas=(quotas[0], replace(quotas[1], limit=10.0)))) is not None
+    assert solve(simple_problem(quotas=(quotas[0], replace(quotas[1], limit=9.0)))) is None
 
 
-def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
+def test_quotas_that_conflict_together_are_reported_together() -> None:
     quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("dear", frozenset([1]), 2.0), Quota("both", frozenset([0, 1]), 5.0))
-    reasons, ways_out = told(plain(quotas=quotas))
+    reasons, ways_out = refusal_messages(simple_problem(quotas=quotas))
     assert set(reasons) == {"plan.no-together"}
     assert set(ways_out) == {"plan.relax-rate"}
     assert ways_out["plan.relax-rate"].values["share"] == "40%"
 
 
-def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
+def test_owned_gpus_refusal_gives_how_many_more_suffice() -> None:
     pools = (Pool("mine", "h100-sxm", 1, (PriceOption("mine", 0.1, limit=4.0, term="owned"),)),)
     alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
-    problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
-    reasons, ways_out = told(problem)
+    problem = simple_problem(**alone, uses=np.ones(1, dtype=np.int64))
+    reasons, ways_out = refusal_messages(problem)
     assert reasons["plan.no-owned"].values == {"gpu": "h100-sxm", "most": "4"}
     assert ways_out["plan.relax-owned"].values == {"gpu": "h100-sxm", "most": 10}
 
@@ -79,8 +84,8 @@ def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
         (np.array([30.0, 8.123]), 5.0, "plan.no-deadline", "8.13h"),
     ],
 )
-def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, reason: str, value: str | None) -> None:
-    reasons, ways_out = told(plain(jobs=(Job("tune", wall, wall, window),)))
+def test_job_refusal_gives_the_earliest_feasible_deadline(wall: Any, window: float, reason: str, value: str | None) -> None:
+    reasons, ways_out = refusal_messages(simple_problem(jobs=(Job("tune", wall, wall, window),)))
     assert reasons[reason].values["name"] == "tune"
     if value:
         assert ways_out["plan.relax-deadline"].values == {"name": "tune", "value": value}
@@ -89,7 +94,7 @@ def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, r
 
 
 def unserved(copies: list[Any], engine: Any = None) -> Refusal:
-    """The refusal of a model whose second bucket nobody serves."""
+    """The refusal of a model whose second bucket no GPU serves."""
     buckets: Any = (
         SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
         SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),
@@ -108,7 +113,7 @@ def late(ttft: float, tpot: float, alone: tuple[float, float] = (np.inf, np.inf)
     return SimpleNamespace(shortfall=Shortfall(np.array([True, fits]), needs, both))
 
 
-def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_objective_nearest_to_enough() -> None:
+def test_unservable_bucket_is_refused_with_its_share_and_the_nearest_objective() -> None:
     refusal = unserved([late(0.95, 0.04, alone=(0.95, np.inf)), late(0.4, 0.0602, alone=(np.inf, 0.0602)), WEIGHTS_TOO_LARGE])
     (reason,) = refusal.reasons
     assert reason.id == "plan.no-objective"
@@ -118,12 +123,12 @@ def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_o
     assert (change.part, change.values) == ("goals", {"chat": {"tpot": pytest.approx(0.0602)}})
 
 
-def test_where_no_objective_is_enough_alone_all_are_loosened_by_what_the_nearest_replica_needs() -> None:
+def test_if_no_single_objective_suffices_all_are_relaxed_to_the_nearest_replica() -> None:
     refusal = unserved([late(5.0, 0.06), late(0.75, 0.08)])
     assert refusal.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
 
 
-def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_without_a_change_of_objectives() -> None:
+def test_out_of_memory_and_unsupported_engines_are_refused_without_a_relaxation() -> None:
     for copies in ([late(1.0, 1.0, fits=False)], [WEIGHTS_TOO_LARGE]):
         refusal = unserved(copies, SimpleNamespace(name="vLLM"))
         assert [one.id for one in (*refusal.reasons, *refusal.advice)] == ["plan.no-memory", "plan.relax-memory"]
@@ -151,6 +156,6 @@ def test_a_fleet_that_misses_in_the_simulation_needs_the_seconds_it_keeps_or_a_h
 
 
 def test_many_buckets_are_named_by_the_largest() -> None:
-    named = named_buckets([(f"b{n}", n / 100) for n in range(1, 6)])
-    assert named["share"] == "15.0%"
-    assert [one if isinstance(one, str) else one.values["bucket"] for one in named["buckets"]] == ["b5", "b4", "b3", "…"]
+    names = named_buckets([(f"b{n}", n / 100) for n in range(1, 6)])
+    assert names["share"] == "15.0%"
+    assert [one if isinstance(one, str) else one.values["bucket"] for one in names["buckets"]] == ["b5", "b4", "b3", "…"]

@@ -18,7 +18,7 @@ DEMAND = np.array([3.0, 1.0, 2.0, 2.0])
 SHARES = np.array([[1.0, 0.0, 0.5, 0.5], [0.0, 1.0, 0.5, 0.5]])
 
 
-def test_every_length_goes_with_its_bucket() -> None:
+def test_every_length_maps_to_its_bucket() -> None:
     routing = by_buckets(BUCKETS, SHARES)
     for place, bucket in enumerate(BUCKETS):
         for prompt in (bucket.prompt_from, bucket.prompt_to):

@@ -1,4 +1,4 @@
-"""A plan that its simulation does not bear out says so in its first sentence."""
+"""The first sentence of a plan says so if its simulation misses the objectives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def check(met: float | None, holds: bool) -> Any:
     return SimpleNamespace(model="m", met=met, holds=holds)
 
 
-def test_what_holds_is_told_as_it_is() -> None:
+def test_sentence_of_a_plan_that_holds_is_unchanged() -> None:
     assert with_failure(SENTENCE, [check(0.99, True), check(None, True)]) is SENTENCE
 
 
-def test_the_worst_of_what_fails_is_named() -> None:
-    told = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
-    assert told.startswith(english().render(SENTENCE))
-    assert "3.1%" in told
+def test_worst_failure_is_named() -> None:
+    sentence = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
+    assert sentence.startswith(english().render(SENTENCE))
+    assert "3.1%" in sentence

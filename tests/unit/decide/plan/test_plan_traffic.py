@@ -1,4 +1,4 @@
-"""Traffic: buckets keep every request and its work, levels plan for their busiest hour, traces tell their hours."""
+"""Traffic: buckets preserve every request and its work, levels plan for their busiest hour, traces give hourly rates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_histogram_with_drawn_answers_keeps_its_shares() -> None:
 
 
 @pytest.mark.parametrize("rare", [0.1, 0.01, 1e-6])
-def test_a_rare_long_request_stays_apart_from_the_common_short_ones(rare: float) -> None:
+def test_rare_long_requests_have_their_own_bucket(rare: float) -> None:
     """A GPU must hold the longest request of a bucket: one long one would keep it from all the others."""
     lengths = Lengths.histogram((200, 125000), (100 - rare, rare))
     short, long = traffic_of(20.0, lengths, Lengths(100.0)).buckets
@@ -85,10 +85,10 @@ def test_a_rate_is_not_drawn_from_a_handful_of_requests() -> None:
     with pytest.raises(UsageError) as caught:
         trace_traffic(paced(9), None)
     assert (caught.value.kind, "9 requests" in str(caught.value)) == ("trace-too-few", True)
-    assert list(trace_traffic(paced(9), 3.0).hourly) == pytest.approx([3.0])  # whoever says the rate needs none of the trace's
+    assert list(trace_traffic(paced(9), 3.0).hourly) == pytest.approx([3.0])  # a given rate replaces the trace's
 
 
-def test_a_trace_of_few_requests_is_planned_for_its_mean_and_known_to_be_short() -> None:
+def test_short_trace_is_planned_for_its_mean_and_marked_short() -> None:
     """Their busiest twelfth would be busy by chance."""
     traffic = trace_traffic(paced(60), None)
     assert traffic.hourly == (traffic.mean,) == (paced(60).rate,)
@@ -96,7 +96,7 @@ def test_a_trace_of_few_requests_is_planned_for_its_mean_and_known_to_be_short()
     assert trace_traffic(paced(120), None).few is None
 
 
-def test_a_long_trace_tells_its_hours() -> None:
+def test_long_trace_gives_hourly_rates() -> None:
     times = np.concatenate([np.linspace(0, 3599, 360), np.linspace(3600, 7199, 3600), np.linspace(7200, 10799, 720)])
     trace = Trace("t", array("d", times), array("q", [100] * 4680), array("q", [50] * 4680))
     traffic = trace_traffic(trace, None)

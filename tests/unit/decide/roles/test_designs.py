@@ -27,10 +27,10 @@ Play = Callable[..., list[float]]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Copies as told, and fleets that bear so many times what the program thinks; gives the rates copies were sized for."""
+    """Given replicas, and fleets with a multiple of the program's capacity; returns the rates replicas were sized for."""
 
-    def told(
-        known: Sequence[RoleReplica],
+    def record_rates(
+        replicas: Sequence[RoleReplica],
         times: Callable[[Sequence[ReplicaCount]], float] = lambda _: 1.0,
         reasons: dict[Any, Message] | None = None,
     ) -> list[float]:
@@ -38,7 +38,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
         def role_replicas(kinds: Any, models: Any, *_: Any) -> tuple[list[RoleReplica], dict[Any, Message]]:
             sized.append(models[0].load.rate)
-            return [replace(one, model=ONE.name) for one in known], reasons or {}
+            return [replace(one, model=ONE.name) for one in replicas], reasons or {}
 
         monkeypatch.setattr(module, "role_replicas", role_replicas)
         monkeypatch.setattr(module, "fleet_for", lambda served, chosen, kinds: chosen)
@@ -48,14 +48,14 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
         monkeypatch.setattr(module, "role_groups", lambda *_: ())
         return sized
 
-    return told
+    return record_rates
 
 
 CAPACITY: dict[tuple[str, str], float] = {}
 
 
 def thinks(chosen: Sequence[ReplicaCount]) -> float:
-    """What these copies bear at their own capacity, whatever the program was told of it."""
+    """Total capacity of these replicas by their own figures, independent of the program's."""
     total = dict.fromkeys(("both", "prefill", "decode"), 0.0)
     for one in chosen:
         total[one.replica.role] += one.count * CAPACITY[one.replica.gpu, one.replica.role]
@@ -63,17 +63,17 @@ def thinks(chosen: Sequence[ReplicaCount]) -> float:
 
 
 def able(**capacities: float) -> list[RoleReplica]:
-    """Copies by what they bear: `new_both=2.0`."""
+    """Replicas by capacity: `new_both=2.0`."""
     CAPACITY.clear()
-    found = []
+    replicas = []
     for name, capacity in capacities.items():
         gpu, role = {"new": NEW, "old": OLD}[name.partition("_")[0]], name.partition("_")[2]
         CAPACITY[gpu, role] = capacity
-        found.append(copy(role, capacity, gpu))  # type: ignore[arg-type]
-    return found
+        replicas.append(copy(role, capacity, gpu))  # type: ignore[arg-type]
+    return replicas
 
 
-def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and_bears(play: Play) -> None:
+def test_for_a_load_the_cheapest_design_comes_first_with_cost_and_capacity(play: Play) -> None:
     sized = play(able(new_both=2.0, old_both=1.0))
     answer = designs(RENTED, ONE)
     assert sized == [6.0]
@@ -87,7 +87,7 @@ def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and
     assert answer.sentence.id == "roles.design-rate"
 
 
-def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_it_buys(play: Play) -> None:
+def test_with_a_budget_the_highest_capacity_comes_first_for_an_unlimited_rate(play: Play) -> None:
     sized = play(able(new_both=4.0, old_both=1.0))
     answer = designs(RENTED, ONE, budget=6.0)
     assert sized == [UNLIMITED_RATE]
@@ -96,15 +96,15 @@ def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_i
     assert answer.sentence.id == "roles.design-budget"
 
 
-def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> None:
-    """Copies bear but three quarters of what they were thought to: a third more of them are taken."""
+def test_simulated_capacity_replaces_that_of_the_linear_program(play: Play) -> None:
+    """Replicas have only three quarters of the assumed capacity: a third more of them are used."""
     play(able(new_both=2.0), lambda _: 0.75)
     answer = designs(RENTED[:1], ONE)
     assert dict(answer.best.gpus) == {NEW: 4}
     assert answer.best.capacity.value == pytest.approx(6.0)
 
 
-def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> None:
+def test_designs_without_capacity_are_dropped_with_all_reasons(play: Play) -> None:
     play(able(new_both=2.0), lambda _: 0.0, {("m", OLD): msg("roles.empty")})
     with pytest.raises(NoAnswer) as error:
         designs(RENTED, ONE)
@@ -114,29 +114,29 @@ def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> No
     assert isinstance(reasons, tuple)
     assert reasons[0].id == "roles.empty"
     assert {reason.values.get("name") for reason in reasons[1:]} == {
-        NEW, OLD, f"{NEW}+{OLD}", f"{NEW} in halves", f"{OLD} in halves", f"{NEW}+{OLD} in halves",
+        NEW, OLD, f"{NEW}+{OLD}", f"{NEW} disaggregated", f"{OLD} disaggregated", f"{NEW}+{OLD} disaggregated",
     }  # fmt: skip
 
 
-def test_a_way_whose_gpus_can_do_nothing_falls_out_and_the_others_stand(play: Play) -> None:
+def test_design_with_useless_gpus_is_dropped_and_others_remain(play: Play) -> None:
     play(able(new_both=2.0))
     answer = designs(RENTED, ONE)
     assert {one.name for one in answer.designs} == {NEW, f"{NEW}+{OLD}"}
-    assert [reason.values["name"] for reason in answer.left_out] == [OLD, f"{OLD} in halves"]
+    assert [reason.values["name"] for reason in answer.left_out] == [OLD, f"{OLD} disaggregated"]
 
 
-@pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} in halves"), (2.0, NEW)])
-def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode: float, best: str) -> None:
+@pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} disaggregated"), (2.0, NEW)])
+def test_disaggregated_design_is_listed_if_cheaper(play: Play, decode: float, best: str) -> None:
     play(able(new_both=2.0, new_prefill=6.0, new_decode=decode))
     answer = designs(RENTED[:1], ONE)
     assert answer.best.name == best
-    assert {one.name: one.disaggregated for one in answer.designs}[best] is best.endswith("halves")
+    assert {one.name: one.disaggregated for one in answer.designs}[best] is best.endswith("disaggregated")
 
 
-@pytest.mark.parametrize(("halves", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
-def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, halves: float, best: bool) -> None:
-    """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
-    play(able(new_both=1.0, new_prefill=halves, new_decode=halves))
+@pytest.mark.parametrize(("disaggregated", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
+def test_among_near_equals_the_design_without_transfers_is_chosen(play: Play, disaggregated: float, best: bool) -> None:
+    """Six dollars buy two GPUs: aggregated they sustain one each, disaggregated a little more than two together."""
+    play(able(new_both=1.0, new_prefill=disaggregated, new_decode=disaggregated))
     answer = designs(RENTED[:1], ONE, budget=6.0)
     assert answer.designs[0].disaggregated
     assert answer.best.disaggregated is best

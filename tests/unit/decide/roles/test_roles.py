@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import CATALOG, asked, linear
+from tests.serving_cases import CATALOG, linear, workload_and_shape
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import english, msg
 from whichgpu.decide.roles.assign import assign_roles, better_serving, idle_gpus
@@ -37,7 +37,7 @@ def kind(gpu: str = NEW, count: int | None = 3, **fields: float) -> GpuKind:
 
 
 def served(model: str, rate: float, ttft: float | None = 2.0, tpot: float | None = 0.1) -> ModelLoad:
-    workload, shape = asked(model)
+    workload, shape = workload_and_shape(model)
     load = Load(rate, Lengths(600, 0.6), Lengths(100, 0.6), 1000)
     return ModelLoad(model, workload, shape, load, Objectives(ttft, tpot, 90))
 
@@ -47,8 +47,8 @@ def counts(assignment: Assignment | None) -> dict[tuple[str, str, str], int]:
     return {(one.replica.model, one.replica.gpu, one.replica.role): one.count for one in assignment.chosen}
 
 
-def test_halves_are_taken_where_they_bear_more() -> None:
-    """Of three GPUs one reads 10 a second and two write 5 each; whole, three bear 3 each."""
+def test_disaggregated_if_its_capacity_is_higher() -> None:
+    """Of three GPUs one prefills 10 requests/s and two decode 5 each; aggregated, three sustain 3 each."""
     options = [copy("both", 3), copy("prefill", 10), copy("decode", 5)]
     assignment = best_assignment(options, [kind()], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
@@ -62,19 +62,19 @@ def test_equals_are_served_whole() -> None:
     assert counts(assignment) == {("m", NEW, "both"): 2}
 
 
-def test_halves_need_caches_of_one_precision() -> None:
+def test_disaggregation_needs_equal_kv_cache_precision() -> None:
     options = [copy("both", 1), copy("prefill", 10), copy("decode", 10, OLD, precision="fp16"), copy("both", 1, OLD)]
     assignment = best_assignment(options, [kind(count=1), kind(OLD, 1)], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "both"): 1, ("m", OLD, "both"): 1}
 
 
-def test_nothing_is_used_for_nothing() -> None:
-    """A reader without a writer bears nothing, and stays idle."""
+def test_prefill_worker_without_a_decode_worker_stays_idle() -> None:
+    """A prefill worker without a decode worker has no capacity and stays idle."""
     assignment = best_assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "both"): 1}
 
 
-def test_models_share_a_cluster_so_that_the_worst_off_fares_best() -> None:
+def test_models_share_a_cluster_max_min_fairly() -> None:
     options = [copy("both", 6, model="a"), copy("both", 2, model="b")]
     assignment = best_assignment(options, [kind(count=4)], {"a": 6.0, "b": 2.0})
     assert counts(assignment) == {("a", NEW, "both"): 2, ("b", NEW, "both"): 2}
@@ -96,7 +96,7 @@ def test_the_cheapest_fleet_is_paid_by_the_machine_or_by_the_gpu() -> None:
     assert best_assignment(options, [kind(NEW, 1), kind(OLD, 2)], rates, cheapest=True) is None
 
 
-def test_a_budget_buys_the_most() -> None:
+def test_budget_buys_the_highest_capacity() -> None:
     prices = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
     assignment = best_assignment([copy("both", 2.0, NEW), copy("both", 0.5, OLD)], prices, {"m": 1.0}, 7.0)
     assert assignment is not None
@@ -104,8 +104,8 @@ def test_a_budget_buys_the_most() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_search_finds_what_trying_every_choice_finds(seed: int) -> None:
-    """Two kinds, three roles, one or two GPUs a copy: every combination of counts is tried."""
+def test_search_equals_exhaustive_search(seed: int) -> None:
+    """Two kinds, three roles, one or two GPUs per replica: every combination of counts is tried."""
     chance = np.random.default_rng(seed)
     options = [
         copy(role, float(chance.integers(1, 9)), gpu, int(chance.integers(1, 3)))
@@ -135,7 +135,7 @@ def test_gpus_left_over_have_a_reason_for_every_model() -> None:
     assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM per replica, and 1 are left", "no model"]
 
 
-def test_a_model_goes_on_as_many_gpus_as_hold_it() -> None:
+def test_model_is_placed_on_the_gpus_it_needs() -> None:
     large, small = served("llama-3.1-70b", 1.0), served("llama-3.1-8b", 1.0)
     assert replica_sizes(small, kind(OLD, 8)) == [2, 4, 8]
     assert replica_sizes(small, kind(NEW, 2)) == [1, 2]
@@ -171,44 +171,47 @@ def test_a_small_cluster_gets_roles_and_reasons() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "halves", "best"),
+    ("whole", "disaggregated", "best"),
     [
-        (1.0, 1.3, "halves"),
-        (1.0, 1.01, "whole"),
-        (1.0, 0.8, "whole"),
-        (0.2, 0.3, "halves"),
-        (1.6, 2.5, "whole"),
-        (0.0, 0.4, "halves"),
+        (1.0, 1.3, "disaggregated"),
+        (1.0, 1.01, "aggregated"),
+        (1.0, 0.8, "aggregated"),
+        (0.2, 0.3, "disaggregated"),
+        (1.6, 2.5, "aggregated"),
+        (0.0, 0.4, "disaggregated"),
     ],
 )
-def test_nothing_is_sent_about_without_need(whole: float, halves: float, best: str) -> None:
-    """Where copies bear the load half over again by themselves, or halves bear hardly more, every copy does all of its work."""
+def test_no_transfers_without_need(whole: float, disaggregated: float, best: str) -> None:
+    """If aggregated replicas sustain 1.5 times the load, or disaggregation gains hardly anything, every replica is aggregated."""
     nothing = Assignment((), 0.0, 0.0)
     assert (
         better_serving(
-            {"whole": SimulatedAssignment(nothing, {}, {}, whole), "halves": SimulatedAssignment(nothing, {}, {}, halves)}
+            {
+                "aggregated": SimulatedAssignment(nothing, {}, {}, whole),
+                "disaggregated": SimulatedAssignment(nothing, {}, {}, disaggregated),
+            }
         )
         == best
     )
 
 
-def test_bearing_more_with_more_copies_and_less_with_stricter_objectives() -> None:
+def test_capacity_grows_with_replicas_and_shrinks_with_stricter_objectives() -> None:
     server, load = linear(fixed=2e-2, sequence=1e-2), Load(1.0, Lengths(100, 0.5), Lengths(50, 0.5), 500)
-    most = [max_rate(Fleet((ReplicaPool("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
-    assert 1.5 * most[0] < most[1]
-    assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < most[0]
+    capacities = [max_rate(Fleet((ReplicaPool("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
+    assert 1.5 * capacities[0] < capacities[1]
+    assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < capacities[0]
     assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
 
 
-def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
+def test_trace_is_shuffled_so_that_its_beginning_is_representative() -> None:
     trace = Trace("t")
     for place in range(1000):
         trace.times.append(float(place))
         trace.prompts.append(1 if place < 500 else 1000)
         trace.outputs.append(1 if place < 500 else 7)
-    told = list(at_even_rate(Load(5.0, Lengths(1), Lengths(1), 400, trace=trace)).arrivals())
-    assert {(prompt, output) for _, prompt, output, _ in told} == {(1, 1), (1000, 7)}
-    assert sum(prompt == 1 for _, prompt, _, _ in told) == pytest.approx(200, abs=50)
+    arrivals = list(at_even_rate(Load(5.0, Lengths(1), Lengths(1), 400, trace=trace)).arrivals())
+    assert {(prompt, output) for _, prompt, output, _ in arrivals} == {(1, 1), (1000, 7)}
+    assert sum(prompt == 1 for _, prompt, _, _ in arrivals) == pytest.approx(200, abs=50)
 
 
 def test_bad_clusters_are_refused() -> None:

@@ -43,7 +43,7 @@ def test_nodes_are_bound_by_their_network() -> None:
     assert bus == pytest.approx(92e9, rel=0.05)
 
 
-def test_alone_nobody_talks() -> None:
+def test_single_rank_has_no_collectives() -> None:
     assert seconds("all_reduce", LARGE, "h100-sxm", Communicator(1, 1)) == 0
 
 
@@ -81,7 +81,7 @@ def test_far_ranks_bound_an_exchange() -> None:
     assert far > 3 * near  # half of everything goes over 46 GB/s instead of 370
 
 
-def test_trees_win_over_many_nodes_where_messages_are_small() -> None:
+def test_trees_win_over_many_nodes_for_small_messages() -> None:
     """A ring over 64 nodes takes 63 far hops each way, a tree six."""
     ring_hops = 2 * 63 * 4e-6
     assert seconds("all_reduce", 1e4, "h100-sxm", Communicator(512, 8)) < ring_hops / 2

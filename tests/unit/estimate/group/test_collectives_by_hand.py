@@ -1,4 +1,4 @@
-"""Collectives over links of round numbers, by hand; whose links a machine has."""
+"""Collectives over links of round numbers, by hand; the links of a machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PROTOCOLS = [
 ]
 
 
-def told(kind: CollectiveKind, size: float, ring: Communicator, fabric: Fabric = SWITCH, own: str = "") -> CollectiveCost:
+def cost(kind: CollectiveKind, size: float, ring: Communicator, fabric: Fabric = SWITCH, own: str = "") -> CollectiveCost:
     return collective_cost(kind, size, ring, [fabric], own)
 
 
-def seconds(*asked: Any, **more: Any) -> float:
-    return float(told(*asked, **more).seconds[0, 0])
+def seconds(*arguments: Any, **more: Any) -> float:
+    return float(cost(*arguments, **more).seconds[0, 0])
 
 
 def test_a_ring_hands_parts_on() -> None:
@@ -107,7 +107,7 @@ def test_an_unmeasured_engine_s_own_kernel_is_like_vllm_s() -> None:
     )
 
 
-def test_an_exchange_goes_near_and_far_at_once() -> None:
+def test_all_to_all_uses_intra_and_inter_node_links_at_once() -> None:
     start = P["p2p.simple.start"]
     near = start + 7 * P["p2p.peer"] + 1e9 * 7 / 8 / (1e11 * P["p2p.simple.share"])
     assert seconds("all_to_all", 1e9, Communicator(8, 8)) == pytest.approx(near)
@@ -118,16 +118,16 @@ def test_an_exchange_goes_near_and_far_at_once() -> None:
         away + 1e9 * 7 / 16 / (1e11 * P["p2p.simple.share"])
     )
     fast = replace(SWITCH, link_bandwidth=1e13)
-    copied = told("all_to_all", 1e9, Communicator(8, 8), fast)
+    copied = cost("all_to_all", 1e9, Communicator(8, 8), fast)
     assert copied.volume[0, 0] == pytest.approx(1e9 / P["p2p.copy"])
-    lonely = told("all_to_all", 1e9, Communicator(2, 1))
+    lonely = cost("all_to_all", 1e9, Communicator(2, 1))
     assert lonely.volume[0, 0] == pytest.approx(1e9 / 2 / 1e10)
 
 
-def test_cards_reach_a_share_of_pcie_and_sockets_what_they_carry() -> None:
+def test_pcie_reaches_its_fitted_share_and_socket_links_their_bandwidth() -> None:
     board = replace(SWITCH, kind="pcie", link_latency_kind="pcie", pcie_bandwidth=4e10, socket_bandwidth=2.2e10)
     for ranks, bandwidth in ((4, 4e10 * P["pcie.share"]), (8, 2.2e10)):
-        volume = told("broadcast", 1e10, Communicator(ranks, ranks), board).volume[0, 0]
+        volume = cost("broadcast", 1e10, Communicator(ranks, ranks), board).volume[0, 0]
         assert volume == pytest.approx(1e10 / (bandwidth * max(share for share, *_ in PROTOCOLS)))
 
 

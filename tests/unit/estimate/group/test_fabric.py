@@ -70,7 +70,7 @@ def test_across_sockets_pcie_is_slower() -> None:
     assert fabric.bus_bandwidth(8) < fabric.bus_bandwidth(4)
 
 
-def test_a_machine_says_what_joins_its_gpus() -> None:
+def test_instance_has_its_gpu_interconnect() -> None:
     p3 = fabric_of(GPUS["v100-sxm-16gb"], machine("p3.16xlarge"))
     assert (p3.kind, p3.network_kind) == ("cube-mesh", "ethernet")
     azure = fabric_of(GPUS["h100-sxm"], machine("Standard_ND96isr_H100_v5"))
@@ -84,7 +84,7 @@ def test_the_user_has_the_last_word() -> None:
     assert fabric.network_bandwidth < 25e9 / 8
 
 
-def test_links_nobody_has_become_pcie() -> None:
+def test_missing_links_fall_back_to_pcie() -> None:
     assert fabric_of(GPUS["t4"], interconnect="nvswitch").kind == "pcie"
 
 
@@ -97,14 +97,14 @@ def test_every_gpu_of_the_catalog_has_links(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("table", ["links", "networks", "default_networks"])
 def test_every_row_cites_a_source_of_the_catalog(table: str) -> None:
-    known = set(CATALOG.sources)
+    source_ids = set(CATALOG.sources)
     with (DATA_DIR / f"{table}.csv").open(newline="") as stream:
         for row in csv.DictReader(stream):
             assert row["sources"], row
-            assert set(row["sources"].split(";")) <= known, row
+            assert set(row["sources"].split(";")) <= source_ids, row
 
 
-def test_every_parameter_of_collectives_says_what_it_is() -> None:
+def test_every_collective_parameter_has_a_description() -> None:
     with (DATA_DIR / "parameters.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len({row["name"] for row in rows}) == len(rows)

@@ -26,7 +26,7 @@ CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
 
 
-def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
+def workload_and_shape(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
     shape = find_model(model, CATALOG)
     return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
 
@@ -38,8 +38,8 @@ def devices(*names: str) -> Devices:
 
 @pytest.mark.parametrize("gpus", [1, 2, 6, 8, 16])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b", "bert-large"])
-def test_every_layout_uses_every_gpu_and_divides_what_it_cuts(model: str, gpus: int) -> None:
-    workload, shape = asked("train", model, batch=gpus)
+def test_every_layout_uses_every_gpu_and_divides_evenly(model: str, gpus: int) -> None:
+    workload, shape = workload_and_shape("train", model, batch=gpus)
     assert isinstance(shape, Transformer)
     parallels = list(legal_layouts(workload, shape, gpus, max(1, gpus // 8)))
     assert len(set(parallels)) == len(parallels) > 0
@@ -55,7 +55,7 @@ def test_every_layout_uses_every_gpu_and_divides_what_it_cuts(model: str, gpus: 
 
 
 def test_networks_that_see_are_copied_only() -> None:
-    workload, shape = asked("train", "resnet50")
+    workload, shape = workload_and_shape("train", "resnet50")
     assert {(layout.dp, layout.tp, layout.pp) for layout in legal_layouts(workload, shape, 8)} == {(8, 1, 1)}
 
 
@@ -70,7 +70,7 @@ def test_networks_that_see_are_copied_only() -> None:
     ],
 )
 def test_needs_on_lines_are_near_those_counted(layout: Parallel, micro: int, rounds: int, checkpointing: str) -> None:
-    workload, shape = asked("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
+    workload, shape = workload_and_shape("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
     exact_request = apply_layout(workload, layout, micro, rounds, checkpointing)
     exact = required_memory(estimate_memory(exact_request, shape), exact_request).value
     lined = LayoutMemory(workload, shape).of(layout, checkpointing, np.array([float(micro)]), np.array([float(rounds)]))[0]
@@ -78,9 +78,9 @@ def test_needs_on_lines_are_near_those_counted(layout: Parallel, micro: int, rou
 
 
 @pytest.mark.parametrize("micro", [1, 4, 64])
-def test_a_mixture_over_eight_ranks_is_lined_like_any_other(micro: int) -> None:
+def test_screened_memory_of_moe_over_eight_ranks_is_near_the_exact_one(micro: int) -> None:
     """Its gradients are so large that with few sequences the end of backward is the peak, with many the loss."""
-    workload, shape = asked("train", "mixtral-8x7b", gpus=8, batch=64, seq_in=1024, precision="bf16")
+    workload, shape = workload_and_shape("train", "mixtral-8x7b", gpus=8, batch=64, seq_in=1024, precision="bf16")
     layout = Parallel(tp=8, sp=True)
     exact_request = apply_layout(workload, layout, micro, 1, "full")
     lined = LayoutMemory(workload, shape).of(layout, "full", np.array([float(micro)]), np.ones(1))[0]
@@ -90,9 +90,9 @@ def test_a_mixture_over_eight_ranks_is_lined_like_any_other(micro: int) -> None:
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 @pytest.mark.parametrize("zero", [2, 3])
 @pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
-def test_zero_of_a_large_model_is_counted_where_it_is_fullest_itself(checkpointing: str, zero: int, precision: str) -> None:
+def test_zero_of_a_large_model_is_counted_at_its_own_peak(checkpointing: str, zero: int, precision: str) -> None:
     """70B parameters over 64 GPUs: without ZeRO the fullest moment is the end of backward, with it one before that."""
-    workload, shape = asked("train", "llama-3.1-70b", gpus=64, batch=128, seq_in=2048, precision=precision)
+    workload, shape = workload_and_shape("train", "llama-3.1-70b", gpus=64, batch=128, seq_in=2048, precision=precision)
     layout = Parallel(dp=64, zero=zero)
     exact_request = apply_layout(workload, layout, 2, 1, checkpointing)
     estimate = estimate_memory(exact_request, shape)
@@ -108,8 +108,8 @@ def test_zero_of_a_large_model_is_counted_where_it_is_fullest_itself(checkpointi
         assert estimate.parts["activations"].value == pytest.approx(few + (more - few) / 2 * (shape.layers - 2), rel=0.02)
 
 
-def test_what_is_settled_fits_and_is_near_its_screen() -> None:
-    workload, shape = asked("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
+def test_refined_layouts_fit_and_are_near_their_screening_estimate() -> None:
+    workload, shape = workload_and_shape("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
     group = devices("h100-sxm", "l40s")
     layouts = screen_layouts(workload, shape, group, 8)
     assert layouts.seconds.shape == (2, len(layouts.candidates))
@@ -142,5 +142,5 @@ def test_slow_links_are_spared_tensor_parallelism_in_training() -> None:
     assert best.parallel.tp == 1
 
 
-def test_nothing_is_said_where_nothing_fits() -> None:
+def test_no_layout_if_nothing_fits() -> None:
     assert layouts("train", "llama-3.1-405b", "rtx-4090", 8) == ()

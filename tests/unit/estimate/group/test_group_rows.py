@@ -54,7 +54,7 @@ def test_sixteen_v100_are_a_dgx_2_and_sixteen_a100_two_nodes() -> None:
     assert (ampere.request.get("interconnect"), ampere.request["nodes"]) == (None, 2)
 
 
-def test_data_parallel_of_one_process_is_told_apart() -> None:
+def test_single_process_data_parallel_is_distinguished() -> None:
     measurement = laid_out(replace(ROW, source="ryujaehun", gpus=4), result("ryujaehun", "titan-rtx", 4))
     assert measurement.request["parallel"] == {"dp": 4, "threads": True}
 

@@ -30,27 +30,27 @@ CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
 
 
-def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
+def workload_and_shape(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
     shape = find_model(model, CATALOG)
     return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
 
 
 def steps(model: str, gpu: str = "h100-sxm", **fields: Any) -> EngineSteps:
-    workload, shape = asked("serve", model, **fields)
+    workload, shape = workload_and_shape("serve", model, **fields)
     assert isinstance(shape, Transformer)
     return EngineSteps(workload, shape, GPUS[gpu])
 
 
-def told(task: str, model: str, gpu: str, **fields: Any) -> StepBreakdown:
-    workload, shape = asked(task, model, **fields)
+def step_breakdown(task: str, model: str, gpu: str, **fields: Any) -> StepBreakdown:
+    workload, shape = workload_and_shape(task, model, **fields)
     fabric = fabric_of(GPUS[gpu], None, workload.interconnect, workload.network_gbps, workload.network)
     return evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).breakdown
 
 
 @pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "cuda-graphs"])
 def test_a_group_of_one_is_one_gpu(engine: str) -> None:
-    """The step model at batch 1: what a server is told for one GPU is what the steps add up to."""
-    workload, shape = asked("serve", "llama-3.1-8b", engine=engine)
+    """The step model at batch 1: the figures for one GPU equal the sum of its steps."""
+    workload, shape = workload_and_shape("serve", "llama-3.1-8b", engine=engine)
     alone = evaluate_grid(workload, shape, [GPUS["h100-sxm"]])
     own = steps("llama-3.1-8b", engine=engine)
     prompt, answer = float(workload.seq_in or 0), float(workload.seq_out or 0)
@@ -61,7 +61,7 @@ def test_a_group_of_one_is_one_gpu(engine: str) -> None:
     assert float(token + read) + latency == pytest.approx(float(alone.ttft[0, 0]), rel=1e-6)
 
 
-def test_arrays_give_what_numbers_give() -> None:
+def test_arrays_equal_scalars() -> None:
     own = steps("llama-3.1-70b", gpus=8)
     batch, context = np.array([1, 16, 128])[:, None], np.array([100, 4000])[None, :]
     table = own.decode(batch, context)
@@ -72,7 +72,7 @@ def test_arrays_give_what_numbers_give() -> None:
 
 
 @pytest.mark.parametrize("layout", [{"tp": 8}, {"tp": 4, "pp": 2}, {"pp": 8}])
-def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
+def test_step_time_grows_with_tokens(layout: dict[str, int]) -> None:
     own = steps("llama-3.1-70b", gpus=8, parallel=layout)
     assert (np.diff(own.decode([1, 8, 64, 256], 1000)) > 0).all()
     assert (np.diff(own.decode(32, [100, 1000, 10000])) > 0).all()
@@ -81,7 +81,7 @@ def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [400, 1024, 4096])
-def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either(size: int) -> None:
+def test_mixed_step_costs_less_than_prefill_plus_decode_and_more_than_either(size: int) -> None:
     """Both with and without CUDA graphs, which vLLM replays for up to 512 tokens.
 
     A chunk of 512 tokens is replayed alone and launched by the host with decode tokens, which takes longer: on the H200, 600
@@ -94,12 +94,12 @@ def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either(size: int)
     assert np.isfinite(own.mixed(512, 0, 0, 1000))
 
 
-def test_a_chunk_that_decode_tokens_take_out_of_cuda_graphs_costs_less_than_launching_both_apart() -> None:
+def test_chunk_pushed_out_of_cuda_graphs_by_decode_costs_less_than_two_steps() -> None:
     own = steps("llama-3.1-8b")
     assert float(own.mixed(512, 0, 64, 1000)) < float(own.prefill(1, 513) + own.decode(64, 1000))
 
 
-def test_chunks_of_a_prompt_cost_at_least_the_whole() -> None:
+def test_chunks_of_a_prompt_cost_no_less_than_the_whole() -> None:
     own = steps("llama-3.1-8b")
     whole = float(own.prefill(1, 4096))
     chunks = float(own.prefill(1, 1024, [0, 1024, 2048, 3072]).sum())
@@ -116,8 +116,8 @@ def test_chunks_of_a_prompt_cost_at_least_the_whole() -> None:
         ("train", "resnet50", {"gpus": 4, "batch": 48, "parallel": {"dp": 4, "threads": True}}),
     ],
 )
-def test_what_the_time_is_spent_on_adds_up(task: str, model: str, fields: dict[str, Any]) -> None:
-    one = told(task, model, "a100-sxm-80gb", **fields)
+def test_time_breakdown_adds_up(task: str, model: str, fields: dict[str, Any]) -> None:
+    one = step_breakdown(task, model, "a100-sxm-80gb", **fields)
     spent = one.work + one.communication + one.bubble + one.waiting
     assert spent[0, 0] == pytest.approx(one.wall[0, 0])
     assert one.communication[0, 0] > 0
@@ -127,37 +127,37 @@ def test_what_the_time_is_spent_on_adds_up(task: str, model: str, fields: dict[s
 def test_pipelines_wait_and_interleaving_waits_less() -> None:
     """The bubble of 1F1B is (p - 1) / m of the work; v chunks divide it (arXiv 2104.04473, section 2.2)."""
     fields = {"gpus": 4, "batch": 8, "accumulation": 8, "seq_in": 1024}
-    plain = told("train", "llama-3.1-8b", "h100-sxm", **fields, parallel={"pp": 4})
-    chunked = told("train", "llama-3.1-8b", "h100-sxm", **fields, parallel={"pp": 4, "chunks": 2})
+    plain = step_breakdown("train", "llama-3.1-8b", "h100-sxm", **fields, parallel={"pp": 4})
+    chunked = step_breakdown("train", "llama-3.1-8b", "h100-sxm", **fields, parallel={"pp": 4, "chunks": 2})
     filled = plain.wall - plain.bubble
     assert plain.bubble[0, 0] == pytest.approx(3 / 8 * filled[0, 0], rel=0.05)
     assert chunked.bubble[0, 0] == pytest.approx(plain.bubble[0, 0] / 2, rel=0.05)
 
 
-def test_gradients_go_beside_the_backward_pass() -> None:
-    one = told("train", "resnet50", "a100-sxm-40gb", gpus=8, batch=1024)
+def test_gradient_all_reduce_overlaps_the_backward_pass() -> None:
+    one = step_breakdown("train", "resnet50", "a100-sxm-40gb", gpus=8, batch=1024)
     assert one.hidden[0, 0] > 0
     assert one.communication[0, 0] < 0.1 * one.wall[0, 0]
 
 
 def test_an_engine_without_graphs_waits_for_its_host() -> None:
     """vLLM captured its decode steps from 2024 on; Splitwise measured 30 ms a token of Llama-2-70B on eight H100 before."""
-    old, new = (told("decode", "llama-2-70b", "h100-sxm", gpus=8, engine="vllm", year=year) for year in (2023, 2025))
+    old, new = (step_breakdown("decode", "llama-2-70b", "h100-sxm", gpus=8, engine="vllm", year=year) for year in (2023, 2025))
     assert old.host[0, 0] > old.work[0, 0]
     assert old.wall[0, 0] > 1.5 * new.wall[0, 0]
 
 
-def test_corrections_are_one_where_nothing_was_fitted() -> None:
+def test_corrections_are_one_without_a_fit() -> None:
     fabric = fabric_of(GPUS["t4"])
     from whichgpu.estimate.group.group_calibration import group_setting
 
-    found = NO_CORRECTIONS.factors([group_setting(fabric, "pytorch", 2026, "train", threads=False)])
-    assert {term: float(value[0, 0]) for term, value in found.items()} == dict.fromkeys(TERMS, 1.0)
+    factors = NO_CORRECTIONS.factors([group_setting(fabric, "pytorch", 2026, "train", threads=False)])
+    assert {term: float(value[0, 0]) for term, value in factors.items()} == dict.fromkeys(TERMS, 1.0)
 
 
 def test_an_engine_without_graphs_pays_pytorch_s_price_for_every_call() -> None:
     """vLLM of 2023: its step is the longer of device and host, and the host's grows with calls alone."""
-    workload, _ = asked("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
+    workload, _ = workload_and_shape("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
     assert lacks_cuda_graphs(workload)
     assert not lacks_cuda_graphs(replace(workload, year=2024))
     own = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
@@ -170,7 +170,7 @@ def test_an_engine_without_graphs_pays_pytorch_s_price_for_every_call() -> None:
 
 def test_calls_of_an_eager_engine_are_counted_from_its_source() -> None:
     """A layer of LLaMA in vLLM 0.2.1: ten kernels, two sums over ranks, two residual sums, and a few light calls."""
-    workload, shape = asked("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
+    workload, shape = workload_and_shape("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
     assert isinstance(shape, Transformer)
     task = replace(workload, task="decode")
     counts = []

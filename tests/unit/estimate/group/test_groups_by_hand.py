@@ -56,7 +56,7 @@ def work(task: Task = "train", **fields: Any) -> Workload:
         (1, 1, 4, {"causal": False}, False),
     ],
 )
-def test_what_divides(tp: int, pp: int, cp: int, changed: dict[str, Any], legal: bool) -> None:
+def test_degrees_that_divide_a_model_evenly(tp: int, pp: int, cp: int, changed: dict[str, Any], legal: bool) -> None:
     assert divides_evenly(work(), replace(TINY, **changed), tp, pp, cp) is legal
     assert divides_evenly(work("serve"), replace(TINY, **changed), tp, pp, cp) is (legal and cp == 1)
 
@@ -85,7 +85,7 @@ def test_tensor_ranks_stay_in_a_node_and_stages_pay_for_little_zero() -> None:
     assert {layout.chunks for layout in legal_layouts(work(), replace(TINY, layers=8), 2) if layout.pp == 2} == {1, 2, 4}
 
 
-def test_experts_are_spread_over_copies_in_training_and_over_all_ranks_in_inference() -> None:
+def test_experts_are_sharded_over_data_parallel_in_training_and_all_ranks_in_inference() -> None:
     assert {layout.ep for layout in legal_layouts(work(), MIXED, 4) if layout.dp == 4} == {1, 2, 4}
     assert {layout.ep for layout in legal_layouts(work(), MIXED, 4) if layout.tp == 4} == {1}
     assert {layout.ep for layout in legal_layouts(work("serve"), MIXED, 4) if layout.tp == 4} == {1, 2, 4}
@@ -106,14 +106,16 @@ def test_experts_are_spread_over_copies_in_training_and_over_all_ranks_in_infere
         (Parallel(dp=2), "dp", 2, 4, 8, Communicator(2, 1)),
     ],
 )  # fmt: skip
-def test_who_stands_beside_whom(layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator) -> None:
+def test_communicator_of_each_parallel_axis(
+    layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator
+) -> None:
     assert communicator_of(layout, axis, gpus, nodes, domain) == expected
 
 
 STREAM = 3 * 128 * 64 * 2.0  # three sequences of 128 tokens, 64 numbers of two bytes
 
 
-def said(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple[Any, ...]]:
+def collective_set(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple[Any, ...]]:
     return {
         (one.kind, one.axis, float(one.size), float(one.count), one.overlap) for one in step_collectives(workload, shape, batch)
     }
@@ -121,37 +123,39 @@ def said(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple
 
 def test_tensor_ranks_of_a_forward_pass() -> None:
     """Two sums a layer and one of the embedding; the logits of each sequence's last token."""
-    assert said(work("prefill", parallel=Parallel(tp=2))) == {
+    assert collective_set(work("prefill", parallel=Parallel(tp=2))) == {
         ("all_reduce", "tp", STREAM, 8.0, ""), ("all_reduce", "tp", STREAM, 1.0, ""), ("all_gather", "tp", 6000.0, 1.0, ""),
     }  # fmt: skip
     token = STREAM / 128
-    assert said(work("decode", parallel=Parallel(tp=2))) == {
+    assert collective_set(work("decode", parallel=Parallel(tp=2))) == {
         ("all_reduce", "tp", token, 8.0, ""), ("all_reduce", "tp", token, 1.0, ""), ("all_gather", "tp", 6000.0, 1.0, ""),
     }  # fmt: skip
-    wide = said(work("prefill", parallel=Parallel(tp=2), precision="fp32"), replace(TINY, head=False, parallel_block=True))
+    wide = collective_set(
+        work("prefill", parallel=Parallel(tp=2), precision="fp32"), replace(TINY, head=False, parallel_block=True)
+    )
     assert wide == {("all_reduce", "tp", 2 * STREAM, 4.0, ""), ("all_reduce", "tp", 2 * STREAM, 1.0, "")}
-    both = said(work("prefill", parallel=Parallel(tp=2)), replace(TINY, head=False, encoder_layers=4))
+    both = collective_set(work("prefill", parallel=Parallel(tp=2)), replace(TINY, head=False, encoder_layers=4))
     assert both == {("all_reduce", "tp", STREAM, 4 * 3 + 8.0, ""), ("all_reduce", "tp", STREAM, 1.0, "")}
-    encoder = said(work("serve", parallel=Parallel(tp=2)), replace(TINY, head=False, causal=False))
+    encoder = collective_set(work("serve", parallel=Parallel(tp=2)), replace(TINY, head=False, causal=False))
     assert ("all_reduce", "tp", STREAM, 8.0, "") in encoder
 
 
 def test_tensor_ranks_in_training() -> None:
-    plain = said(work(parallel=Parallel(tp=2), accumulation=5))
+    plain = collective_set(work(parallel=Parallel(tp=2), accumulation=5))
     assert plain == {("all_reduce", "tp", STREAM, 8 * 2 * 5.0, ""), ("all_reduce", "tp", STREAM, 10.0, "")}
-    again = said(work(parallel=Parallel(tp=2, sp=True), checkpointing="full"))
+    again = collective_set(work(parallel=Parallel(tp=2, sp=True), checkpointing="full"))
     assert again == {
         ("all_gather", "tp", STREAM, 24.0, ""), ("reduce_scatter", "tp", STREAM, 24.0, ""), ("all_reduce", "tp", STREAM, 3.0, ""),
     }  # fmt: skip
 
 
 def test_stages_context_and_experts() -> None:
-    assert said(work(parallel=Parallel(pp=2), accumulation=5)) == {("send", "pp", STREAM, 10.0, "")}
-    assert said(work("prefill", parallel=Parallel(pp=2))) == {("send", "pp", STREAM, 1.0, "")}
+    assert collective_set(work(parallel=Parallel(pp=2), accumulation=5)) == {("send", "pp", STREAM, 10.0, "")}
+    assert collective_set(work("prefill", parallel=Parallel(pp=2))) == {("send", "pp", STREAM, 1.0, "")}
     cut = [one for one in step_collectives(work(parallel=Parallel(tp=2, pp=2, sp=True)), TINY, 3.0) if one.axis == "pp"]
     assert [(one.size, one.count) for one in cut] == [(STREAM / 2, 2.0)]
     keys = 2 * 3 * 32 * 2 * 8 * 2.0
-    assert said(work(parallel=Parallel(cp=4))) == {("send", "cp", keys, 4 * 3 * 3.0, "attention")}
+    assert collective_set(work(parallel=Parallel(cp=4))) == {("send", "cp", keys, 4 * 3 * 3.0, "attention")}
     exchanged = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 3.0) if one.axis == "ep"]
     assert [(one.kind, one.size, one.count) for one in exchanged] == [("all_to_all", 2 * STREAM, 4 * 2.0)] * 2
     half = replace(MIXED, experts=Experts(8, 2, 128, every=2))
@@ -165,7 +169,7 @@ BIG = Mlp("mlp", (5000, 5000, 1000))
 PARAMETERS = 5000 * 5000 + 5000 + 5000 * 1000 + 1000
 
 
-def test_copies_add_up_gradients_in_buckets() -> None:
+def test_data_parallel_reduces_gradients_in_buckets() -> None:
     buckets = PARAMETERS * 4 / 25e6
     fp32 = work(precision="fp32", parallel=Parallel(dp=2), accumulation=3)
     (one,) = step_collectives(fp32, BIG, 1.0)  # once, however many micro-steps there are
@@ -209,7 +213,7 @@ def test_weights_of_one_rank() -> None:
     assert whole / 2 < cut < 0.52 * whole
 
 
-def test_experts_of_one_rank_are_nobody_else_s() -> None:
+def test_experts_of_one_rank_are_on_no_other_rank() -> None:
     alone = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 1.0) if one.axis == "dp"]
     whole, experts = gradient_bytes(work(parallel=Parallel(dp=2, ep=2)), MIXED)
     assert [one.size * one.count for one in alone] == [pytest.approx(whole - experts)]
@@ -219,7 +223,7 @@ def test_experts_of_one_rank_are_nobody_else_s() -> None:
     assert gradient_bytes(work(parallel=Parallel(dp=2)), MIXED)[1] == 0.0
 
 
-def test_threads_copy_weights_out_and_gradients_back() -> None:
+def test_threaded_data_parallel_broadcasts_weights_and_gathers_gradients() -> None:
     threads = Parallel(dp=4, threads=True)
     collectives = step_collectives(work(precision="fp32", parallel=threads, accumulation=3), NET, 1.0)
     assert collectives == [Collective("broadcast", "dp", 36 * 4.0, 3.0)] * 2
@@ -247,8 +251,8 @@ def test_pipelines_wait_for_their_first_and_last_stage() -> None:
         ("prefill", 2.0, 1.0, 5.0),
         ("prefill", 0.5, 0.5, 4.0),
     ):
-        told = pipeline_schedule(work(task, parallel=Parallel(pp=4)), batch)  # type: ignore[arg-type]
-        assert (float(told[0]), float(told[1])) == (part, turns)
+        schedule = pipeline_schedule(work(task, parallel=Parallel(pp=4)), batch)  # type: ignore[arg-type]
+        assert (float(schedule[0]), float(schedule[1])) == (part, turns)
 
 
 def test_inference_spreads_whole_experts_over_ranks() -> None:
@@ -313,7 +317,7 @@ def test_messages_are_waited_for_or_hidden_behind_work() -> None:
     assert number(scaled) == pytest.approx(1.5)
 
 
-def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None:
+def test_pipeline_bubble_scales_the_step_and_ranks_wait_for_the_slowest() -> None:
     assert number(step(device=2.0, pipeline=1.5)) == 3.0
     assert number(step(device=2.0, pipeline=1.5), "bubble") == 1.0
     eight = step(device=2.0, ranks=8.0, synchronised=8.0)
@@ -322,7 +326,7 @@ def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None
 
 
 def test_threads_of_one_process_wait_for_the_interpreter() -> None:
-    """Forward calls wait for all other copies, a fifth of the rest does."""
+    """Forward calls wait for all other replicas, a fifth of the rest does."""
     breakdown = step(calls=1.0, forward_calls=0.5, threads=4.0, device=1e-9)
     assert number(breakdown, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
     copied = step(device=1.0, copied_tensors=100.0)
@@ -330,7 +334,7 @@ def test_threads_of_one_process_wait_for_the_interpreter() -> None:
     assert number(step(device=1.0, threads=2.0, synchronised=2.0)) == pytest.approx(1.0 + 1e-4)
 
 
-def test_what_a_step_is_spent_on_adds_up() -> None:
+def test_step_breakdown_adds_up() -> None:
     breakdown = step(
         device=2.0, ranks=4.0, pipeline=1.2, exposed_volume=0.3, backward=1.0, backward_volume=0.5, calls=0.2, once=0.1
     )

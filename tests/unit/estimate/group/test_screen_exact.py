@@ -1,4 +1,4 @@
-"""The screen tells layouts from a few evaluations what evaluating each of them whole would tell."""
+"""The screen's estimates of layouts, from a few evaluations, equal evaluating each of them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_layouts_screened_are_layouts_evaluated(shape: Transformer, nodes: int, 
         checkpointing = ("none", "full")[place % 2]
         for micro in (1, 2):
             rounds = 32 // parallel.dp // micro
-            told = screen.seconds(parallel, checkpointing, np.array([float(micro)]), np.array([float(rounds)]))
+            seconds = screen.seconds(parallel, checkpointing, np.array([float(micro)]), np.array([float(rounds)]))
             whole = replace(apply_layout(workload, parallel, micro, rounds, checkpointing), gpus=4, nodes=nodes)
-            assert told[0, 0] == pytest.approx(evaluate_group(whole, shape, DEVICES).breakdown.wall[0, 0], rel=near), parallel
+            assert seconds[0, 0] == pytest.approx(evaluate_group(whole, shape, DEVICES).breakdown.wall[0, 0], rel=near), parallel
 
 
-def test_a_gpu_in_several_fabrics_is_told_as_if_it_stood_alone() -> None:
+def test_gpu_in_several_fabrics_is_timed_as_in_each_alone() -> None:
     gpu = GPUS["h100-sxm"]
     fabrics = [fabric_of(gpu), fabric_of(gpu, interconnect="pcie"), fabric_of(gpu)]
     micro, rounds = np.array([1.0, 2.0]), np.array([4.0, 2.0])
@@ -54,6 +54,6 @@ def test_a_gpu_in_several_fabrics_is_told_as_if_it_stood_alone() -> None:
 def test_a_micro_batch_that_is_no_power_of_two_is_timed_at_its_own_size(own: int) -> None:
     workload = replace(WORK, gpus=1, batch=own, micro_batch=own)
     screen = LayoutTimes(workload, DENSE, DEVICES, 1, 1, sizes=np.array([float(own)]))
-    told = screen.seconds(Parallel(), "none", np.array([float(own)]), np.ones(1))
+    seconds = screen.seconds(Parallel(), "none", np.array([float(own)]), np.ones(1))
     whole = apply_layout(workload, Parallel(), own, 1, "none")
-    assert told[0, 0] == pytest.approx(evaluate_group(whole, DENSE, DEVICES).breakdown.wall[0, 0], rel=0.01)
+    assert seconds[0, 0] == pytest.approx(evaluate_group(whole, DENSE, DEVICES).breakdown.wall[0, 0], rel=0.01)

@@ -87,7 +87,7 @@ def test_an_encoder_decoder_keeps_the_encoder_s_keys_too() -> None:
     assert kv_bytes(t5, 1, 64, block=1, source=512) == token * (64 + 512)
 
 
-def test_models_that_write_nothing_have_no_cache() -> None:
+def test_models_without_decoding_have_no_kv_cache() -> None:
     assert not shapes.BERT_LARGE.has_kv_cache
     assert kv_bytes(shapes.BERT_LARGE, 8, 512) == 0
     assert kv_bytes(Mlp("", (8, 8)), 8, 512) == 0
@@ -105,7 +105,7 @@ def test_stages_hold_their_layers_and_context_parallel_its_tokens() -> None:
     assert kv_bytes(shapes.LLAMA_3_70B, 4, 4096, parallel=Parallel(dp=8)) == whole
 
 
-def test_the_cache_is_as_wide_as_activations_unless_asked() -> None:
+def test_kv_cache_has_the_activation_dtype_by_default() -> None:
     defaults = [PRECISION_BY_NAME[name].kv_default for name in ("tf32", "amp-bf16", "fp8", "q4_k_m")]
     assert defaults == ["fp32", "bf16", "bf16", "f16"]
 

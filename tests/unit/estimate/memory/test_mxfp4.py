@@ -40,8 +40,8 @@ def test_blocks_of_32_weights_take_17_bytes() -> None:
 
 
 def test_a_config_that_says_mxfp4_is_read_as_mxfp4() -> None:
-    told = next(model for model in CATALOG.models if model.id == "llama-3.1-8b").config
-    shape = shape_from_config({**told, "quantization_config": {"quant_method": "mxfp4"}}, "own")
+    config = next(model for model in CATALOG.models if model.id == "llama-3.1-8b").config
+    shape = shape_from_config({**config, "quantization_config": {"quant_method": "mxfp4"}}, "own")
     assert isinstance(shape, Transformer)
     assert shape.native == "mxfp4"
 
@@ -63,7 +63,7 @@ def test_each_engine_calls_it_by_its_own_name(engine: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("gpu", "lacks"), [("a100-sxm-80gb", True), ("h100-sxm", True), ("b200", False)])
-def test_a_gpu_without_fp4_units_is_said_to_dequantise(gpu: str, lacks: bool) -> None:
+def test_gpu_without_fp4_units_dequantises_with_a_note(gpu: str, lacks: bool) -> None:
     workload = replace(from_object({"task": "serve", "model": "gpt-oss-20b", "engine": "vllm"}).workload, precision="mxfp4")
     assert [one.id for one in precision_warnings(workload, GPUS[gpu])] == ["warning.stored-only"] * lacks
     assert unsupported_dtype(GPUS[gpu], workload) == ("fp4" if lacks else None)
@@ -79,6 +79,6 @@ def test_a_recommendation_claims_no_units_the_gpu_lacks(gpu: str) -> None:
     assert "warning.stored-only" in [one.id for one in answer.warnings]
 
 
-def test_a_precision_the_gpu_has_units_for_is_still_said_so() -> None:
+def test_default_precision_with_hardware_units_is_in_the_assumptions() -> None:
     answer = whichgpu.recommend("batch", "llama-3.1-8b", gpu="A100 SXM 80GB", gpus=1, as_of="2026-11-15")
     assert "assumed.precision" in [one.id for one in answer.assumptions]

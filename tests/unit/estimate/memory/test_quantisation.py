@@ -31,7 +31,7 @@ def test_a_seven_billion_model_at_8_16_and_32_bits_is_7_14_and_28_gb() -> None:
     """Llama-2-7B has 6.74 billion: 7.01 GB with its embedding and head in 16 bit, 13.48 GB, 26.95 GB."""
     sizes = [round(weight_bytes(shapes.LLAMA_2_7B, name) / GB, 2) for name in ("int8", "fp16", "fp32")]
     assert sizes == [7.01, 13.48, 26.95]
-    assert all(abs(size - told) / told < 0.04 for size, told in zip(sizes, (7, 14, 28), strict=True))
+    assert all(abs(size - stated) / stated < 0.04 for size, stated in zip(sizes, (7, 14, 28), strict=True))
 
 
 def test_mixtral_counts_all_its_experts_in_memory() -> None:
@@ -72,7 +72,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("shape", "mix", "published"), FILES, ids=lambda value: getattr(value, "name", str(value)))
-def test_gguf_mixes_come_within_a_percent_of_published_files(shape: Transformer, mix: str, published: float) -> None:
+def test_gguf_mixes_are_within_a_percent_of_published_files(shape: Transformer, mix: str, published: float) -> None:
     assert weight_bytes(shape, mix) / GB == pytest.approx(published, rel=0.01)
 
 
@@ -140,7 +140,7 @@ def test_autocast_keeps_its_weights_in_fp32() -> None:
     "shape", [shapes.LLAMA_3_8B, shapes.MIXTRAL, shapes.DEEPSEEK_V3, shapes.BERT_LARGE, shapes.WHISPER_SMALL]
 )
 @pytest.mark.parametrize(("precision", "width"), [("bf16", 2), ("fp32", 4)])
-def test_plain_precisions_are_parameters_times_their_width(shape: Transformer, precision: str, width: int) -> None:
+def test_unquantised_weights_are_parameters_times_width(shape: Transformer, precision: str, width: int) -> None:
     assert weight_bytes(shape, precision) == width * count_parameters(shape).total
 
 
@@ -162,7 +162,7 @@ def test_names_are_read_loosely_and_unknown_ones_refused() -> None:
     assert "q4_k_m" in refused.value.choices
 
 
-def test_a_file_s_own_size_stands_where_the_precision_is_the_file_s() -> None:
+def test_file_size_counts_if_the_precision_is_the_file_s() -> None:
     read = replace(shapes.LLAMA_3_8B, stored_bytes=4_912_898_304)
     assert weight_bytes(read) == weight_bytes(read, "q4_k_m") == 4_912_898_304
     assert weight_bytes(read, "bf16") == weight_bytes(shapes.LLAMA_3_8B, "bf16")
@@ -170,7 +170,7 @@ def test_a_file_s_own_size_stands_where_the_precision_is_the_file_s() -> None:
     assert weight_bytes(WeightsOnly("", 1000, 3000), "fp32") == 4000
 
 
-def test_ranges_are_exact_for_plain_precisions_only() -> None:
+def test_ranges_are_exact_for_unquantised_precisions_only() -> None:
     assert weight_range("bf16") == weight_range(None) == (1.0, 1.0)
     assert weight_range("q4_k_m")[1] > 1 > weight_range("int4")[0]
 
@@ -187,7 +187,7 @@ def test_key_projections_are_replicated_beyond_the_key_heads() -> None:
     assert at_16 > at_8 / 2
 
 
-def test_experts_are_split_by_whichever_degree_is_larger() -> None:
+def test_experts_are_split_by_the_larger_degree() -> None:
     experts = split_weights(shapes.DEEPSEEK_V3, "fp8").experts
     plain = weight_bytes(shapes.DEEPSEEK_V3, "fp8", Parallel())
     assert plain - weight_bytes(shapes.DEEPSEEK_V3, "fp8", Parallel(ep=8)) == experts - -(-experts // 8)
@@ -204,6 +204,6 @@ def test_stages_hold_their_layers_and_one_end() -> None:
     assert tied == pytest.approx(2 * (8 * small.layer + small.embedding), rel=1e-4)
 
 
-def test_other_shapes_are_counted_alike_throughout() -> None:
+def test_weight_bytes_of_other_shapes() -> None:
     assert weight_bytes(Mlp("", (9000, 4000, 4000, 32)), "fp32") == 4 * 52_136_032
     assert weight_bytes(Mlp("", (256, 256)), "q8_0") == TYPES["q8_0"].size(256 * 257)

@@ -1,4 +1,4 @@
-"""Memory of traced networks: rungs of batches, what is added beside a trace, how wide the ranges are; the formula of 2015."""
+"""Memory of traced networks: steps of batch sizes, memory outside the trace, width of the ranges; the formula of 2015."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def work(task: Task = "train", **fields: Any) -> Workload:
     return Workload(task, "resnet50", **(plain | fields))
 
 
-def test_rungs_are_powers_of_two_and_the_halves_between() -> None:
+def test_batch_steps_are_powers_of_two_and_midpoints() -> None:
     rungs = [1]
     while rungs[-1] < 100:
         rungs.append(_next_batch(rungs[-1]))
@@ -62,7 +62,7 @@ def test_between_rungs_memory_is_on_a_line() -> None:
     assert all(one <= other for one, other in pairwise(sizes))
 
 
-def test_what_lies_beside_the_trace() -> None:
+def test_memory_outside_the_trace() -> None:
     h100, a100 = GPUS["h100-sxm"], GPUS["a100-sxm-80gb"]
     trained = {gpu.id: traced_memory(work(), SHAPE, gpu).parts for gpu in (h100, a100)}
     assert trained["h100-sxm"]["context"].value == (4 * 132 + 248) * MIB
@@ -79,7 +79,7 @@ def ranges(**fields: Any) -> tuple[float, ...]:
     return tuple(end / figure.value for figure in (estimate.allocated, estimate.device) for end in (figure.low, figure.high))
 
 
-def test_ranges_are_wider_for_other_images_and_narrow_precisions() -> None:
+def test_ranges_are_wider_for_other_images_and_low_precisions() -> None:
     assert ranges() == pytest.approx((0.98, 1.03, 0.93, 1.06))
     assert ranges(image=320) == pytest.approx((0.88, 1.13, 0.83, 1.16))
     assert ranges(task="forward", precision="int8") == pytest.approx((0.73, 1.28, 0.68, 1.31))
@@ -115,8 +115,8 @@ def test_zero_spreads_states_then_gradients_then_weights() -> None:
     peak = MemoryPeak({"weights": 1e9, "gradients": 1e9, "temporary": 5.0}, 3e9)
     sizes = sorted(kind.size[0] for kind in TABLE.kinds if kind.label == "weights")
     for zero, more in ((1, 0), (2, sizes[-1]), (3, 2 * sizes[-1] + sizes[-2])):
-        found = _with_gathered_shards(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
-        assert (found.parts["temporary"], found.reserved) == (5.0 + more, 3e9 + more)
+        gathered = _with_gathered_shards(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
+        assert (gathered.parts["temporary"], gathered.reserved) == (5.0 + more, 3e9 + more)
     tiny = MemoryPeak({"weights": 1.0, "gradients": 2.0}, 3.0)
     small = _with_gathered_shards(tiny, _recipe(work(parallel=Parallel(dp=4, zero=3)), SHAPE, TABLE), TABLE)
     assert small.parts["temporary"] == 3 * (1.0 + 2.0)  # never more than was spread

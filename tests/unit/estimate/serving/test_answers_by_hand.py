@@ -35,21 +35,21 @@ H100 = GPUS["h100-sxm"]
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def asked(task: Any, **fields: Any) -> Workload:
+def workload(task: Any, **fields: Any) -> Workload:
     plain: dict[str, Any] = {"batch": 6, "seq_in": 10}
     return Workload(task, "tiny", **(plain | fields))
 
 
-def test_what_a_step_gets_done() -> None:
+def test_tokens_per_step() -> None:
     written, read = (6.0, "output tokens/s"), (60.0, "input tokens/s")
     for task, done in (("serve", written), ("batch", written), ("decode", written), ("prefill", read), ("train", read)):
-        assert work_per_step(asked(task), TINY) == done
-    assert work_per_step(asked("forward"), TINY) == (6.0, "samples/s")
-    assert work_per_step(asked("train", seq_in=None), TINY) == (6.0, "input tokens/s")
-    assert work_per_step(asked("train", batch=None), TINY) == (10.0, "input tokens/s")
-    assert work_per_step(asked("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
-    assert work_per_step(asked("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
-    assert work_per_step(asked("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
+        assert work_per_step(workload(task), TINY) == done
+    assert work_per_step(workload("forward"), TINY) == (6.0, "samples/s")
+    assert work_per_step(workload("train", seq_in=None), TINY) == (6.0, "input tokens/s")
+    assert work_per_step(workload("train", batch=None), TINY) == (10.0, "input tokens/s")
+    assert work_per_step(workload("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
+    assert work_per_step(workload("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
+    assert work_per_step(workload("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
 
 
 OWN = OwnCorrections(
@@ -58,7 +58,7 @@ OWN = OwnCorrections(
 )  # fmt: skip
 
 
-def test_own_measurements_come_on_top() -> None:
+def test_own_measurements_add_to_the_log_correction() -> None:
     assert OWN.log_multiplier("pytorch", "train", "gemm") == pytest.approx(0.7)
     assert OWN.log_multiplier("pytorch", "forward", "gemm") == pytest.approx(0.3)
     assert OWN.log_multiplier("vllm", "train", "gemm") == pytest.approx(0.1)
@@ -96,9 +96,9 @@ def test_corrections_of_groups_add_up() -> None:
     assert calibration.log_multiplier(setting, "latency") == 2.5  # the nearest year
     assert calibration.log_multiplier(replace(setting, year=2020), "latency") == 1.5
     assert calibration.log_multiplier(replace(setting, engine="pytorch"), "latency") == 0.5
-    told = calibration.factors([setting, replace(setting, fabric="x")])
-    assert told["volume"].ravel().tolist() == pytest.approx([exp(0.25), 1.0])
-    assert set(told) == set(GROUP_TERMS)
+    factors = calibration.factors([setting, replace(setting, fabric="x")])
+    assert factors["volume"].ravel().tolist() == pytest.approx([exp(0.25), 1.0])
+    assert set(factors) == set(GROUP_TERMS)
     assert replace(setting, engine="pytorch-threads").style == "threads"
     assert setting.style == "serving"
     ranged = replace(UNCORRECTED, ranges={"group": {"decode": (-0.1, 0.2), "any": (-0.3, 0.4)}})
@@ -107,22 +107,22 @@ def test_corrections_of_groups_add_up() -> None:
     assert layout_words(Parallel(dp=2, pp=3, sp=True)) == "dp=2,pp=3,sp"
 
 
-def test_keys_come_round_to_a_part_of_the_queries() -> None:
+def test_ring_attention_passes_keys_to_a_part_of_the_queries() -> None:
     op = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0})
-    operator = _ring_attention(op, asked("train", parallel=Parallel(cp=4)))
+    operator = _ring_attention(op, workload("train", parallel=Parallel(cp=4)))
     assert (operator.flops, operator.read, operator.write, operator.sizes["keys"]) == (400.0, 150.0, 20.0, 32.0)
-    assert _ring_attention(op, asked("train")) is op
+    assert _ring_attention(op, workload("train")) is op
     other = Op("gemm", "bf16")
-    assert _ring_attention(other, asked("train", parallel=Parallel(cp=4))) is other
+    assert _ring_attention(other, workload("train", parallel=Parallel(cp=4))) is other
     spread = Parallel(tp=2, ep=2)
-    assert _without_experts(asked("train", parallel=spread)).parallel.ep == 2
-    assert _without_experts(asked("serve", parallel=spread)).parallel == Parallel(tp=2)
+    assert _without_experts(workload("train", parallel=spread)).parallel.ep == 2
+    assert _without_experts(workload("serve", parallel=spread)).parallel == Parallel(tp=2)
 
 
 LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 
 
-def test_a_figure_lies_between_fast_and_slow_steps() -> None:
+def test_figure_is_between_fast_and_slow_steps() -> None:
     figure = StepRange(LIKE).figure((5.0, 9.0, 3.0), "s")
     assert (figure.low, figure.value, figure.high, figure.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
     assert StepRange(LIKE).factors == (0.8, 1.5)
@@ -148,10 +148,10 @@ def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
     )
     assert (answer.load.mean_prompt, answer.load.mean_output, answer.load.requests) == (100, 20, 200)
     assert answer.cached_share == 0.0
-    assert [one.id for one in answer.warnings] == ["serving.too-few"]  # 180 requests do not tell the 99th percentile
+    assert [one.id for one in answer.warnings] == ["serving.too-few"]  # 180 requests are too few for the 99th percentile
 
 
-def test_objectives_are_told_and_missed() -> None:
+def test_objectives_are_listed_and_missed() -> None:
     answer = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
     assert answer.met == 0.0
     assert answer.goodput is not None
@@ -162,7 +162,7 @@ def test_objectives_are_told_and_missed() -> None:
     assert "serving.missed" not in [one.id for one in result.warnings]
 
 
-def test_who_is_refused_by_all_has_no_answer() -> None:
+def test_request_refused_by_all_replicas_has_no_result() -> None:
     with pytest.raises(NoAnswer):
         serving_answer(linear(small(64), fixed=0.01), LOAD, Objectives(), LIKE, drawn=False)
 
@@ -173,24 +173,24 @@ def test_a_server_alone() -> None:
     assert (first, between) == pytest.approx((0.01, 0.01))
 
 
-def test_saturation_and_what_objectives_allow() -> None:
+def test_saturation_rate_and_rate_within_objectives() -> None:
     """Sixteen at once, each for 19 steps of 10 ms after its first: at most 16 answers in 0.19 to 0.2 s."""
-    most = saturation_rate(SERVER, LOAD)
-    assert 16 / 0.21 < most < 16 / 0.18
-    low, high = (rate_point(SERVER, LOAD, share * most, Objectives(tpot_max=0.02), most) for share in (0.5, 1.5))
+    saturation = saturation_rate(SERVER, LOAD)
+    assert 16 / 0.21 < saturation < 16 / 0.18
+    low, high = (rate_point(SERVER, LOAD, share * saturation, Objectives(tpot_max=0.02), saturation) for share in (0.5, 1.5))
     assert (low.saturated, high.saturated) == (False, True)
     assert low.met == 1.0
-    assert low.rate == 0.5 * most
-    never = throughput_curve(SERVER, LOAD, Objectives(tpot_max=0.005), most)
+    assert low.rate == 0.5 * saturation
+    never = throughput_curve(SERVER, LOAD, Objectives(tpot_max=0.005), saturation)
     assert never.allowed == 0.0
-    assert never.saturation == most
-    always = throughput_curve(SERVER, LOAD, Objectives(tpot_max=0.02, ttft_max=0.05), most)
+    assert never.saturation == saturation
+    always = throughput_curve(SERVER, LOAD, Objectives(tpot_max=0.02, ttft_max=0.05), saturation)
     assert always.allowed is not None
-    assert 0.6 * most < always.allowed <= most
+    assert 0.6 * saturation < always.allowed <= saturation
     assert [one.rate for one in always.points] == sorted(one.rate for one in always.points)
 
 
-def test_those_lost_met_nothing() -> None:
+def test_lost_requests_meet_no_objective() -> None:
     served = SERVER.run([(float(place), 100, 20, ()) for place in range(20)])
     served.finished[5] = -1.0
     outcome = FleetOutcome(served, (), Transfers(0, 0.0, 0.0, 0.0), 30.0, 1, 0, 0)

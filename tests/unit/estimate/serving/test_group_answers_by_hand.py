@@ -1,4 +1,4 @@
-"""Answers of groups and of served loads: what bounds, what is said beside the figures, what a search leaves out."""
+"""Answers of groups and of served loads: their bounds, notes, and what a search omits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bound(**seconds: float) -> str:
     return _bound(grid, plain | seconds)
 
 
-def test_what_bounds_a_group() -> None:
+def test_bound_of_a_group() -> None:
     assert bound(flops=8.0, moved=4.0) == "compute"
     assert bound(flops=4.0, moved=8.0) == "bandwidth"
     assert bound(flops=8.0, moved=8.0) == "compute"
@@ -58,22 +58,22 @@ def test_what_bounds_a_group() -> None:
 FACTS = GroupTime("dp=2", "nvswitch", None, Figure(1.0, 0.5, 2.0, "s", "modelled"), 0.25, 0.0, 0.0, 0.0, None)
 
 
-def said(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
+def remark_ids(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
     fabric: Fabric = fabric_of(H100, instance)
     return [one.id for one in _remarks(workload, H100, fabric, instance, replace(FACTS, **facts))]
 
 
-def test_links_and_networks_are_named_where_they_are_assumed() -> None:
+def test_assumed_links_and_networks_are_named() -> None:
     machine = next(one for one in CATALOG.instances if one.gpu == "h100-sxm" and one.interconnect and one.network_gbps)
-    assert said(work()) == ["group.links", "group.cost"]
-    assert said(work(interconnect="pcie")) == ["group.cost"]
-    assert said(work(), machine) == ["group.cost"]
-    assert said(work(), replace(machine, interconnect=None)) == ["group.links", "group.cost"]
-    assert said(work(nodes=2)) == ["group.links", "group.network", "group.cost"]
-    assert said(work(nodes=2, network_gbps=100.0)) == ["group.links", "group.cost"]
-    assert said(work(nodes=2), machine) == ["group.cost"]
-    assert said(work(nodes=2), replace(machine, network_gbps=None)) == ["group.network", "group.cost"]
-    assert said(work(), hidden=0.5) == ["group.links", "group.cost-beside"]
+    assert remark_ids(work()) == ["group.links", "group.cost"]
+    assert remark_ids(work(interconnect="pcie")) == ["group.cost"]
+    assert remark_ids(work(), machine) == ["group.cost"]
+    assert remark_ids(work(), replace(machine, interconnect=None)) == ["group.links", "group.cost"]
+    assert remark_ids(work(nodes=2)) == ["group.links", "group.network", "group.cost"]
+    assert remark_ids(work(nodes=2, network_gbps=100.0)) == ["group.links", "group.cost"]
+    assert remark_ids(work(nodes=2), machine) == ["group.cost"]
+    assert remark_ids(work(nodes=2), replace(machine, network_gbps=None)) == ["group.network", "group.cost"]
+    assert remark_ids(work(), hidden=0.5) == ["group.links", "group.cost-beside"]
 
 
 def test_a_group_s_figures_are_those_of_its_step() -> None:
@@ -116,7 +116,7 @@ def test_how_far_more_gpus_help() -> None:
     assert scaling_of(work(gpus=2, parallel=Parallel(tp=2)), replace(SMALL, heads=15), DEVICES) is None  # no head can be cut
 
 
-def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
+def test_layouts_wrongly_passed_by_the_screen_are_dropped() -> None:
     """A candidate that needs more than the GPU has comes first and is no answer; the next ones are."""
     huge, fits = LayoutCandidate(Parallel(), 256, 1, "none"), LayoutCandidate(Parallel(), 1, 256, "none")
     layouts = ScreenedLayouts(
@@ -142,7 +142,7 @@ LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 SERVER, LOAD = linear(fixed=0.01), Load(5.0, Lengths(10), Lengths(3), 60, burstiness=0.0)
 
 
-def test_progress_is_told_up_to_its_end() -> None:
+def test_progress_is_reported_up_to_its_end() -> None:
     heard: list[float] = []
     serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False, progress=heard.append)
     assert heard == pytest.approx([1 / 6, 2 / 6, 3 / 6])
@@ -163,13 +163,13 @@ NOTHING = (0.0,)
     ("points", "limit", "allowed"),
     [
         ([(1.0, 0.96, False), (2.0, 0.95, False), (3.0, 0.949, False)], 9.0, 2.0),
-        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only looks as if it held
+        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only seems to hold
         ([(1.0, 0.5, False), (2.0, 0.99, False)], 9.0, 2.0),
         ([(1.0, 0.5, False), (2.0, None, False)], 9.0, 0.0),
         ([(1.0, 1.0, False), (2.0, 1.0, False)], 2.0, 2.0),
     ],
 )  # fmt: skip
-def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
+def test_largest_simulated_rate_that_holds(points: Any, limit: float, allowed: float) -> None:
     """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
     drawn = [RatePoint(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
     assert _bisected_rate(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
@@ -177,20 +177,20 @@ def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allow
 
 
 def test_a_rate_between_those_drawn_is_narrowed() -> None:
-    """Every rate holds: six halvings towards what it can bear."""
+    """Every rate holds: six bisection steps towards the capacity."""
     drawn = [
         RatePoint(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
         RatePoint(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),
     ]
-    found = _capacity(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
-    assert found == pytest.approx(5.0 - 4.0 / 2**6)
+    capacity = _capacity(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
+    assert capacity == pytest.approx(5.0 - 4.0 / 2**6)
 
 
 NONE = LatencyPercentiles((1.0,), 1.0)
 TOLD = Summary(1000, (50.0, 99.0), NONE, NONE, NONE, 1.0, 1.0, None, None, 1.0, (), growing=False)
 
 
-def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) -> list[str]:
+def warning_ids(saturated: bool = False, percentile: float = 95.0, **changed: Any) -> list[str]:
     outcome = replace(
         SERVER.run(LOAD.arrivals()), **{name: changed.pop(name) for name in ("refused", "preempted") if name in changed}
     )
@@ -198,19 +198,19 @@ def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) ->
     return [one.id.removeprefix("serving.") for one in messages]
 
 
-def test_what_a_reader_should_know_first() -> None:
-    assert warned() == []
-    assert warned(saturated=True) == ["saturated"]
-    assert warned(requests=999) == ["too-few"]
-    assert warned(refused=1) == ["refused"]
-    assert warned(preempted=1) == ["preempted"]
-    assert warned(met=0.94) == ["missed"]
-    assert warned(met=0.95) == []
-    assert warned(met=0.95, percentile=99.0) == ["missed"]
-    assert warned(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
+def test_warnings_of_a_serving_summary() -> None:
+    assert warning_ids() == []
+    assert warning_ids(saturated=True) == ["saturated"]
+    assert warning_ids(requests=999) == ["too-few"]
+    assert warning_ids(refused=1) == ["refused"]
+    assert warning_ids(preempted=1) == ["preempted"]
+    assert warning_ids(met=0.94) == ["missed"]
+    assert warning_ids(met=0.95) == []
+    assert warning_ids(met=0.95, percentile=99.0) == ["missed"]
+    assert warning_ids(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
 
 
-def test_a_short_cache_throws_out_and_says_so() -> None:
+def test_small_kv_cache_preempts_and_reports_it() -> None:
     tight = linear(small(256), fixed=0.01)
     answer = serving_answer(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
     assert answer.preempted > 0

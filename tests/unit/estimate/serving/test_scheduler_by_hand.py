@@ -33,7 +33,7 @@ def decoding(output: int = 10, prompt: int = 100, **changed: Any) -> tuple[Sched
     return one, log
 
 
-def test_a_new_lane_has_nothing_to_do() -> None:
+def test_new_scheduler_is_idle() -> None:
     one, _ = scheduler(16 * 40)
     assert (one.end, one.count, one.used, one.load, one.blocks) == (inf, 0, 0, 0, 40)
     one.plan(3.0)
@@ -58,7 +58,7 @@ def test_a_prompt_is_one_step_and_its_answer_a_run_of_equal_ones() -> None:
 
 
 @pytest.mark.parametrize("reserve", [False, True])
-def test_runs_go_to_the_next_end_whoever_keeps_room_for_answers(reserve: bool) -> None:
+def test_decode_runs_advance_to_the_next_completion_with_or_without_reserved_output(reserve: bool) -> None:
     one, _ = decoding(reserve_answers=reserve, tokens=16 * 8)
     assert one.count == 9  # 110 tokens have room in eight blocks
     assert one.used == 7  # of 100 tokens, as of 110
@@ -72,14 +72,14 @@ def test_whether_an_end_has_changed() -> None:
     assert one.accept(1, one.start + 3.5 * STEP) is True  # the run ends with the step under way
     assert one.end == pytest.approx(one.start + 4 * STEP) != before
     assert one.count == 4
-    assert one.accept(2, one.start + 3.6 * STEP) is False  # somebody waits already
+    assert one.accept(2, one.start + 3.6 * STEP) is False  # a request is already waiting
     on(one)
     assert one.count == 1  # a step with both prompts in it
     assert one.accept(3, one.start + STEP / 2) is False  # it ends as it would
     assert (one.load, len(one.waiting)) == (4, 1)
 
 
-def test_who_comes_in_the_last_step_of_a_run_changes_nothing() -> None:
+def test_arrival_during_the_last_step_of_a_run_changes_nothing() -> None:
     one, log = decoding(5)
     log.add(0.0, 10, 10)
     end = one.end
@@ -87,7 +87,7 @@ def test_who_comes_in_the_last_step_of_a_run_changes_nothing() -> None:
     assert (one.end, one.count) == (end, 4)
 
 
-def test_who_has_no_room_shortens_nothing() -> None:
+def test_waiting_request_without_kv_space_does_not_shorten_a_run() -> None:
     one, log = decoding(10, tokens=16 * 8)
     log.add(0.0, 17, 3)
     log.add(0.0, 16, 3)
@@ -109,7 +109,7 @@ def test_blocks_grow_when_a_last_block_is_full() -> None:
     on(one)
     assert (one.running, one.used) == (2, 2 + 1)
     assert [one._growth(turns) for turns in (0, 1, 2, 3, 16, 17, 18, 19, 32)] == [0, 1, 1, 2, 2, 3, 3, 4, 4]
-    one.count = 3  # as if somebody had come
+    one.count = 3  # as if a request had arrived
     one.end = one.start + 3 * STEP
     on(one)
     assert (one.used, one.context_total, one.turn) == (3 + 2, 46 + 2 * 3, 3)
@@ -125,7 +125,7 @@ def test_a_run_is_no_longer_than_there_is_memory_for() -> None:
     assert one.count == 60
 
 
-def test_the_last_that_came_is_thrown_out_and_waits_first() -> None:
+def test_last_admitted_request_is_preempted_and_queued_first() -> None:
     """Four blocks: two prompts of 20 have two each; at 33 tokens the first needs a third."""
     one, log = scheduler(16 * 4)
     for _ in range(3):
@@ -152,7 +152,7 @@ def test_a_prompt_half_read_is_thrown_out_before_any_answer() -> None:
     assert [(prefill.number, size) for prefill, size in one.chunks] == [(0, 16), (1, 1)]
     assert one.used == 1 + 3
     on(one)
-    assert [(prefill.number, size) for prefill, size in one.chunks] == [(1, 16)]  # beside the token of the first
+    assert [(prefill.number, size) for prefill, size in one.chunks] == [(1, 16)]  # together with the token of the first
     on(one)
     assert (one.used, one.preempted) == (5, 0)
 
@@ -163,12 +163,12 @@ def test_prompts_share_a_step_with_the_tokens_of_others_or_have_their_own(mixed:
     log.add(0.0, 40, 5)
     one.waiting.append(1)
     one.plan(one.start)
-    seen = []
+    steps = []
     for _ in range(3):
         ((_, size),) = one.chunks
-        seen.append(size)
+        steps.append(size)
         assert one.decoding is mixed
         on(one)
-    assert seen == sizes
+    assert steps == sizes
     assert log.generated[1] == 1
     assert one.turn == (3 if mixed else 0)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
-from tests.serving_cases import PLAIN
+from tests.serving_cases import DEFAULT_LIMITS
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.simulator import SimulationOutcome, _ServerLoop, simulate
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
@@ -20,17 +20,17 @@ FIXED, TOKEN, SEQUENCE, CONTEXT = 1e-3, 2e-5, 1e-4, 3e-7
 
 
 class Bilinear:
-    """Steps that tables read off without error: so much for each token, sequence and token looked back at."""
+    """Steps that tables interpolate exactly: linear in tokens, sequences and attended tokens."""
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> np.ndarray:
-        many, seen = np.broadcast_arrays(np.asarray(batch, dtype=float), np.asarray(context, dtype=float))
-        return FIXED + many * (SEQUENCE + CONTEXT * seen)
+        many, contexts = np.broadcast_arrays(np.asarray(batch, dtype=float), np.asarray(context, dtype=float))
+        return FIXED + many * (SEQUENCE + CONTEXT * contexts)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
-        read, reach, many, seen = np.broadcast_arrays(
+        read, reach, many, contexts = np.broadcast_arrays(
             *(np.asarray(one, dtype=float) for one in (tokens, context, batch, decode_context))
         )
-        return FIXED + read * (TOKEN + CONTEXT * reach) + many * (SEQUENCE + CONTEXT * seen)
+        return FIXED + read * (TOKEN + CONTEXT * reach) + many * (SEQUENCE + CONTEXT * contexts)
 
 
 STEPS = Bilinear()
@@ -44,14 +44,14 @@ class Sequence:
     prompt: int
     output: int
     written: int = 0
-    read: int = 0  # of prompt and what was written before it was thrown out
+    read: int = 0  # of the prompt and the output before the preemption
     context: int = 0
     target: int = 0
 
 
 @dataclass
 class Reference:
-    """First come, first served; one step at a time; blocks counted anew whenever they are asked for."""
+    """First come, first served; one step at a time; blocks recounted at every query."""
 
     limits: SchedulerLimits
     waiting: deque[Sequence] = field(default_factory=deque)
@@ -108,13 +108,13 @@ class Reference:
             budget -= chunks[-1][1]
         self.peak = max(self.peak, self.used)
         many = len(self.running)
-        seen = sum(one.context for one in self.running) / many if many else 0.0
+        context = sum(one.context for one in self.running) / many if many else 0.0
         if not chunks:
-            return float(STEPS.decode(many, seen)), [], True
+            return float(STEPS.decode(many, context)), [], True
         tokens = sum(size for _, size in chunks)
         pairs = sum(size * (one.read + size / 2) for one, size in chunks)  # tokens each token sees, in all
         beside = many if limits.mixed_steps else 0
-        return float(STEPS.mixed(tokens, pairs / tokens - tokens / 2, beside, seen if beside else 0.0)), chunks, beside > 0
+        return float(STEPS.mixed(tokens, pairs / tokens - tokens / 2, beside, context if beside else 0.0)), chunks, beside > 0
 
     def throw_out(self) -> None:
         self.preempted += 1
@@ -195,9 +195,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed: int) -> None:
+def test_batched_decode_steps_equal_single_steps(case: str, seed: int) -> None:
     chance = np.random.default_rng(seed)
-    limits = replace(PLAIN, **CASES[case])  # type: ignore[arg-type]
+    limits = replace(DEFAULT_LIMITS, **CASES[case])  # type: ignore[arg-type]
     times = np.cumsum(chance.exponential(0.02, 60)).tolist()
     arrivals = [(time, int(chance.integers(1, 150)), int(chance.integers(1, 60))) for time in times]
     engine, first, finished = one_by_one(arrivals, limits)
@@ -214,35 +214,35 @@ def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed
     assert ("tight" not in case) or engine.preempted > 0  # else it tests less than it says
 
 
-def test_a_request_waits_for_the_step_scheduled_before_it_came_unless_the_engine_is_idle() -> None:
+def test_request_waits_for_the_step_already_scheduled_unless_idle() -> None:
     arrivals = [(0.0, 10, 50), (0.0055, 10, 5), (9.0, 10, 5)]
-    told = {ahead: simulated(arrivals, replace(PLAIN, schedules_ahead=ahead)) for ahead in (False, True)}
+    outcomes = {ahead: simulated(arrivals, replace(DEFAULT_LIMITS, schedules_ahead=ahead)) for ahead in (False, True)}
     step = float(STEPS.decode(1, 12.0))
-    later = told[True].first - told[False].first
+    later = outcomes[True].first - outcomes[False].first
     assert later[0] == later[2] == 0.0
     assert later[1] == pytest.approx(step, rel=0.01)
 
 
-def test_the_latency_outside_the_steps_delays_every_token_alike() -> None:
+def test_latency_outside_steps_delays_every_token_equally() -> None:
     arrivals = [(0.1 * number, 10, 50) for number in range(5)]
-    without, with_latency = (simulated(arrivals, replace(PLAIN, request_latency=seconds)) for seconds in (0.0, 0.003))
+    without, with_latency = (simulated(arrivals, replace(DEFAULT_LIMITS, request_latency=seconds)) for seconds in (0.0, 0.003))
     assert np.allclose(with_latency.first - without.first, 0.003)
     assert np.allclose(with_latency.finished - without.finished, 0.003)
 
 
-def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:
-    """Three copies of two lanes; a long request keeps one lane busy, the others take what comes."""
-    tables = StepTables(STEPS, TableSizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
+def test_requests_go_to_the_least_loaded_replica_and_ties_in_turn() -> None:
+    """Three replicas of two ranks; a long request keeps one rank busy, the others take new requests."""
+    tables = StepTables(STEPS, TableSizes(DEFAULT_LIMITS.max_sequences, DEFAULT_LIMITS.max_batched_tokens, 4096))
 
-    def lanes(routing: Any, copies: int, stages: int, count: int) -> list[int]:
-        loop = _ServerLoop(tables, PLAIN, copies, stages, routing, 0)
+    def routed_ranks(routing: Any, copies: int, stages: int, count: int) -> list[int]:
+        loop = _ServerLoop(tables, DEFAULT_LIMITS, copies, stages, routing, 0)
         return [loop._route() for _ in range(count)]
 
-    assert lanes("least", 3, 1, 4) == [1, 2, 0, 1]
-    assert lanes("round-robin", 3, 1, 4) == [1, 2, 0, 1]
-    assert lanes("round-robin", 2, 2, 4) == [3, 0, 3, 0]  # the copy in turn, and of its lanes one in turn
-    busy = _ServerLoop(tables, PLAIN, 3, 1, "least", 0)
+    assert routed_ranks("least", 3, 1, 4) == [1, 2, 0, 1]
+    assert routed_ranks("round-robin", 3, 1, 4) == [1, 2, 0, 1]
+    assert routed_ranks("round-robin", 2, 2, 4) == [3, 0, 3, 0]  # round robin over replicas, and over the ranks of each
+    busy = _ServerLoop(tables, DEFAULT_LIMITS, 3, 1, "least", 0)
     for place, load in enumerate((2, 0, 1)):
         busy.schedulers[place].load = load
     assert [busy._route() for _ in range(3)] == [1, 1, 1]
-    assert set(lanes("random", 3, 2, 40)) == set(range(6))
+    assert set(routed_ranks("random", 3, 2, 40)) == set(range(6))

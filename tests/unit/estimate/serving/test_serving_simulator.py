@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import PLAIN, linear, real, small
+from tests.serving_cases import DEFAULT_LIMITS, linear, real, small
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.load_screen import erlang_c, mean_wait
 from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
@@ -38,20 +38,20 @@ def test_a_long_prompt_is_read_in_chunks() -> None:
     assert outcome.read == 1100
 
 
-def test_who_comes_during_a_step_starts_with_the_next() -> None:
+def test_request_arriving_during_a_step_starts_with_the_next() -> None:
     outcome = linear().run(requests((0, 100, 10), (4.2 * STEP, 100, 3)))
     assert spans(outcome) == [(1, 10), (6, 8)]
 
 
-def test_tokens_of_others_go_on_beside_a_prompt_or_wait_for_it() -> None:
+def test_decode_continues_with_chunked_prefill_and_waits_without() -> None:
     load = requests((0, 100, 10), (4.5 * STEP, 1400, 2))
     assert spans(linear().run(load)) == [(1, 10), (8, 9)]
-    apart = linear(replace(PLAIN, mixed_steps=False))
+    apart = linear(replace(DEFAULT_LIMITS, mixed_steps=False))
     assert spans(apart.run(load)) == [(1, 13), (8, 9)]
 
 
 def test_without_chunks_a_prompt_waits_for_a_step_with_room() -> None:
-    limits = replace(PLAIN, chunked_prefill=False)
+    limits = replace(DEFAULT_LIMITS, chunked_prefill=False)
     load = requests((0, 1, 50), (0.5 * STEP, 300, 2), (0.5 * STEP, 300, 2))
     assert spans(linear(limits).run(load))[1:] == [(2, 3), (3, 4)]
     assert spans(linear().run(load))[1:] == [(2, 3), (3, 4)]
@@ -61,7 +61,7 @@ def test_without_chunks_a_prompt_waits_for_a_step_with_room() -> None:
 
 
 def test_no_more_sequences_at_once_than_allowed() -> None:
-    limits = replace(PLAIN, max_sequences=2)
+    limits = replace(DEFAULT_LIMITS, max_sequences=2)
     assert spans(linear(limits).run(requests((0, 1, 5), (0, 1, 5), (0, 1, 5)))) == [(1, 5), (2, 6), (6, 10)]
 
 
@@ -71,7 +71,7 @@ def test_a_full_cache_throws_out_the_last_and_reads_it_again() -> None:
     assert (outcome.preempted, outcome.recomputed) == (1, 31)
     assert outcome.read == 20 + 20 + 32
     assert outcome.peak_cache == 1.0
-    assert spans(outcome) == [(1, 30), (2, 48)]  # the other 18 tokens after the first has gone
+    assert spans(outcome) == [(1, 30), (2, 48)]  # the other 18 tokens after the first has finished
 
 
 def test_an_engine_that_reserves_answers_makes_the_second_wait() -> None:
@@ -95,27 +95,27 @@ def test_blocks_round_up() -> None:
         assert starts == (2 if fits == 4 else 3)  # the first comes alone
 
 
-def test_beginnings_that_are_alike_are_read_once() -> None:
-    limits = replace(PLAIN, prefix_caching=True)
+def test_shared_prefixes_are_prefilled_once() -> None:
+    limits = replace(DEFAULT_LIMITS, prefix_caching=True)
     load: list[Arrival] = [(0.0, 512, 2, (1, 2)), (1.0, 600, 2, (1, 2, 3)), (2.0, 600, 2, (4, 2, 3))]
     outcome = linear(limits, token=1e-5).run(load, hash_tokens=256)
     assert outcome.cached == 512
     assert outcome.read == 512 + 88 + 600
     waits = outcome.first - outcome.arrived
     assert waits[1] < waits[0] < waits[2]
-    assert linear(PLAIN).run(load, hash_tokens=256).cached == 0
+    assert linear(DEFAULT_LIMITS).run(load, hash_tokens=256).cached == 0
 
 
-def test_clients_ask_anew_when_answered() -> None:
+def test_closed_loop_clients_send_again_after_a_reply() -> None:
     outcome = linear().run([(0.0, 10, 10, ()) for _ in range(6)], concurrency=2)
     assert np.diff(np.sort(outcome.arrived)).max() > 0
     running = [((outcome.arrived <= time) & (outcome.finished > time)).sum() for time in outcome.arrived]
     assert max(running) == 2
 
 
-def test_copies_share_the_load() -> None:
+def test_replicas_share_the_load() -> None:
     load = requests(*((0.0, 10, 100) for _ in range(8)))
-    one, four = linear(replace(PLAIN, max_sequences=2)), linear(replace(PLAIN, max_sequences=2), replicas=4)
+    one, four = linear(replace(DEFAULT_LIMITS, max_sequences=2)), linear(replace(DEFAULT_LIMITS, max_sequences=2), replicas=4)
     assert four.run(load).finished.max() == pytest.approx(one.run(load).finished.max() / 4, rel=0.02)
     even = four.run(load, routing="round-robin")
     assert even.finished.max() == pytest.approx(four.run(load).finished.max())
@@ -131,12 +131,12 @@ def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
 
 def test_a_long_batch_in_a_pipeline_holds_up_those_behind_it() -> None:
     """Two stages: while a prompt of 400 steps' length passes, the other batch gets a token once it is through, not every step."""
-    limits = replace(PLAIN, max_batched_tokens=400, max_sequences=4)
+    limits = replace(DEFAULT_LIMITS, max_batched_tokens=400, max_sequences=4)
     server = linear(limits, stages=2, fixed=STEP, token=STEP)
     alone = server.run(requests((0.0, 1, 100)))
     both = server.run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
     assert float(both.finished[0] - alone.finished[0]) == pytest.approx(401 * STEP, rel=0.02)
-    # with a pipeline each, nobody is held up
+    # with a pipeline each, no request is delayed
     apart = linear(limits, replicas=2, fixed=STEP, token=STEP).run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
     assert float(apart.finished[0]) == pytest.approx(float(alone.finished[0]))
 
@@ -175,7 +175,7 @@ def test_a_batch_is_the_step_model_too() -> None:
 MEAN = 1000  # steps of an answer: a second
 
 
-def drawn(servers: int, busy: float, count: int, seed: int, steady: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def sampled_requests(servers: int, busy: float, count: int, seed: int, steady: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Memoryless arrivals and answers of geometric length, or all of one."""
     chance = np.random.default_rng(seed)
     times = np.cumsum(chance.exponential(MEAN * STEP / (busy * servers), count))
@@ -184,7 +184,7 @@ def drawn(servers: int, busy: float, count: int, seed: int, steady: bool = False
 
 def slots(servers: int, times: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Waits and stays where slots are servers and every answer takes its steps whatever else is done."""
-    limits = replace(PLAIN, max_sequences=servers, max_batched_tokens=1 << 14, cache_tokens=1 << 30)
+    limits = replace(DEFAULT_LIMITS, max_sequences=servers, max_batched_tokens=1 << 14, cache_tokens=1 << 30)
     load = [(float(time), 1, int(output), ()) for time, output in zip(times, outputs, strict=True)]
     outcome = linear(limits).run(load)
     # the first token takes a step of its own, and half a step passes on average until one begins
@@ -202,32 +202,32 @@ def exact(servers: int, times: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("servers", "busy"), [(1, 0.6), (4, 0.8), (16, 0.9)])
-def test_it_is_a_memoryless_queue_where_it_reduces_to_one(servers: int, busy: float) -> None:
-    """Stays and the share that waits as M/M/c within 3%; waits within 1% of the exact ones of those very arrivals.
+def test_simulator_matches_an_m_m_c_queue(servers: int, busy: float) -> None:
+    """Sojourn times and the share that waits as M/M/c within 3%; waits within 1% of the exact ones of these arrivals.
 
-    The mean wait is not held against the formula: over so many arrivals it spreads by 1 to 4% itself.
+    The mean wait is not compared with the formula: over this many arrivals it varies by 1 to 4%.
     """
-    waits, stays, told = [], [], []
+    waits, stays, expected = [], [], []
     for seed in range(4):
-        times, outputs = drawn(servers, busy, 40_000, seed)
+        times, outputs = sampled_requests(servers, busy, 40_000, seed)
         wait, stay = slots(servers, times, outputs)
         waits.append(wait[2000:])
         stays.append(stay[2000:])
-        told.append(exact(servers, times, outputs)[2000:])
+        expected.append(exact(servers, times, outputs)[2000:])
     rate = busy * servers
     assert np.mean(stays) == pytest.approx(mean_wait(servers, rate, 1.0) + 1.0, rel=0.03)
     assert np.mean(np.array(waits) > STEP) == pytest.approx(erlang_c(servers, rate), rel=0.03)
-    assert np.mean(waits) == pytest.approx(float(np.mean(told)), rel=0.01)
+    assert np.mean(waits) == pytest.approx(float(np.mean(expected)), rel=0.01)
 
 
 def test_answers_of_one_length_wait_half_as_long() -> None:
     """M/D/1 (Pollaczek and Khinchine)."""
-    waits, told = [], []
+    waits, expected = [], []
     for seed in range(3):
-        times, outputs = drawn(1, 0.5, 20_000, seed, steady=True)
+        times, outputs = sampled_requests(1, 0.5, 20_000, seed, steady=True)
         waits.append(slots(1, times, outputs)[0])
-        told.append(exact(1, times, outputs))
-    assert np.mean(waits) == pytest.approx(float(np.mean(told)), rel=0.01)
+        expected.append(exact(1, times, outputs))
+    assert np.mean(waits) == pytest.approx(float(np.mean(expected)), rel=0.01)
     assert np.mean(waits) == pytest.approx(mean_wait(1, 0.5, 1.0, services=0.0), rel=0.03)
 
 

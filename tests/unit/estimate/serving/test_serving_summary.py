@@ -45,13 +45,13 @@ def test_latencies_by_hand() -> None:
     assert summary.mean_batch == pytest.approx((1 * 6 + 2 * 2) / 8)
 
 
-def test_rates_are_of_all_the_time_where_most_of_it_comes_after_the_last_arrival() -> None:
+def test_rates_cover_the_whole_run_if_it_ends_long_after_the_last_arrival() -> None:
     summary = summarise(FOUR)  # 3 s of arrivals, 8 s in all
     assert summary.throughput == pytest.approx(14 / 8)
     assert summary.answered_rate == pytest.approx(4 / 8)
 
 
-def test_rates_are_of_the_time_in_which_requests_came() -> None:
+def test_rates_are_over_the_arrival_period() -> None:
     summary = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, 1.5, 2.5, 4.5], [1.0, 2.0, 3.0, 5.0], [2, 4, 6, 8]))
     assert summary.answered_rate == pytest.approx(3 / 4)
     assert summary.throughput == pytest.approx(12 / 4)
@@ -70,12 +70,12 @@ def test_refused_requests_are_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "share"),
+    ("limits", "share"),
     [({"ttft_max": 2.0}, 0.75), ({"ttft_max": 1.99}, 0.5), ({"tpot_max": 0.25}, 0.5), ({"latency_max": 3.0}, 0.75),
      ({"ttft_max": 1.0, "tpot_max": 0.5}, 0.25), ({"latency_max": 0.1}, 0.0)],
 )  # fmt: skip
-def test_objectives_are_met_together_or_not(most: dict[str, float], share: float) -> None:
-    summary = summarise(FOUR, **most)  # type: ignore[arg-type]
+def test_objectives_are_met_together_or_not(limits: dict[str, float], share: float) -> None:
+    summary = summarise(FOUR, **limits)  # type: ignore[arg-type]
     assert summary.met == share
     assert summary.goodput == pytest.approx(share * summary.answered_rate)
 
@@ -110,7 +110,7 @@ def test_late_ones_wait_half_as_long_again_and_a_quarter_of_a_stay_more(late: fl
     assert summarise(outcome(times, first, [one + stay for one in first], [5] * 60)).growing is growing
 
 
-def test_tokens_come_slower_in_larger_batches() -> None:
+def test_tpot_grows_with_batch() -> None:
     one, two = batch_size_bands(FOUR)
     assert (one.batch, one.tpot, one.share) == (1, 2.0, 0.75)
     assert (two.batch, two.tpot, two.share) == (2, 0.5, 0.25)
@@ -145,7 +145,7 @@ def test_slots_hold_half_an_answer_each_or_all_of_it() -> None:
 
 
 def test_formulas_by_hand_for_steps_of_one_length() -> None:
-    """Steps of 10 ms whatever is in them; 50 tokens an answer; prompts of 100 tokens take a step alone, none beside others."""
+    """Steps always take 10 ms; 50 output tokens; prompts of 100 tokens take a step of their own."""
     load = Load(2.0, Lengths(100), Lengths(50), 10)
     screen = screen_load(linear(fixed=0.01), load)
     assert screen.slots == 16

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.serving_cases import CATALOG, Linear, asked
+from tests.serving_cases import CATALOG, Linear, workload_and_shape
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.serving.kv_capacity import cache_room
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, batch_limits, scheduler_limits
@@ -23,9 +23,9 @@ from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
         ("gemma-2-9b", "l40s", {}),
     ],
 )
-def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[str, Any]) -> None:
+def test_tables_equal_the_step_model(model: str, gpu: str, fields: dict[str, Any]) -> None:
     """Prompts and tokens exactly; both together within half a percent on average, within 6% everywhere."""
-    workload, shape = asked(model, **fields)
+    workload, shape = workload_and_shape(model, **fields)
     steps, stages = EngineSteps(workload, shape, CATALOG.gpu_by_id[gpu]), workload.parallel.pp
     separate = EngineSteps(workload, shape, CATALOG.gpu_by_id[gpu], separate=True)
     tables = StepTables(separate, TableSizes(256, 4096, 32768), stages)
@@ -44,7 +44,7 @@ def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[
 
 
 def test_several_prompts_do_not_see_one_another() -> None:
-    """Two prompts of 100 look back half as far as one of 200."""
+    """Two prompts of 100 attend to half the context of one of 200."""
     tables = StepTables(Linear(0.0, context=1e-6), TableSizes(4, 512, 1024))
     one = tables.mixed(200, 0.0, 0, 0.0)
     reach = (2 * 100 * 100 / 200 - 200) / 2
@@ -60,25 +60,25 @@ def test_scaled_tables_are_longer_throughout() -> None:
 
 
 def test_limits_follow_the_engine_its_year_and_the_gpu() -> None:
-    found = {}
+    limits = {}
     for name, gpu, fields in (
         ("now", "h100-sxm", {}),
         ("small", "l40s", {}),
         ("old", "h100-sxm", {"year": 2023}),
         ("nvidia", "h100-sxm", {"engine": "tensorrt-llm"}),
     ):
-        workload, shape = asked("llama-3.1-8b", **fields)
-        found[name] = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu])
-    assert (found["now"].max_sequences, found["now"].max_batched_tokens) == (1024, 8192)
-    assert (found["small"].max_sequences, found["small"].max_batched_tokens) == (256, 2048)
-    assert (found["old"].chunked_prefill, found["old"].mixed_steps, found["old"].max_sequences) == (False, False, 256)
-    assert found["nvidia"].reserve_answers
-    assert found["small"].cache_tokens < found["now"].cache_tokens
+        workload, shape = workload_and_shape("llama-3.1-8b", **fields)
+        limits[name] = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu])
+    assert (limits["now"].max_sequences, limits["now"].max_batched_tokens) == (1024, 8192)
+    assert (limits["small"].max_sequences, limits["small"].max_batched_tokens) == (256, 2048)
+    assert (limits["old"].chunked_prefill, limits["old"].mixed_steps, limits["old"].max_sequences) == (False, False, 256)
+    assert limits["nvidia"].reserve_answers
+    assert limits["small"].cache_tokens < limits["now"].cache_tokens
 
 
-def test_cache_is_what_the_memory_estimate_leaves() -> None:
+def test_kv_cache_is_memory_left_by_the_estimate() -> None:
     """Llama-3.1-8B keeps 128 KiB a token."""
-    workload, shape = asked("llama-3.1-8b")
+    workload, shape = workload_and_shape("llama-3.1-8b")
     gpu = CATALOG.gpu_by_id["h100-sxm"]
     assert scheduler_limits(workload, shape, gpu).cache_tokens == pytest.approx(
         cache_room(workload, shape, gpu) / 131072, rel=0.01
@@ -89,7 +89,7 @@ def test_cache_is_what_the_memory_estimate_leaves() -> None:
 
 
 def test_limits_can_be_set() -> None:
-    workload, shape = asked("llama-3.1-8b")
+    workload, shape = workload_and_shape("llama-3.1-8b")
     overrides: dict[str, Any] = {"max_batched_tokens": 1000, "max_sequences": 7, "block_tokens": 32, "chunked_prefill": False}
     limits = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"], LimitOverrides(**overrides, prefix_caching=False))
     assert {name: getattr(limits, name) for name in overrides} == overrides
@@ -97,8 +97,8 @@ def test_limits_can_be_set() -> None:
     assert limits.cache_tokens % 32 == 0
 
 
-def test_lanes_share_what_a_copy_has() -> None:
-    workload, shape = asked("llama-3.1-8b")
+def test_data_parallel_ranks_share_a_replica_s_resources() -> None:
+    workload, shape = workload_and_shape("llama-3.1-8b")
     whole = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"])
     limits = batch_limits(whole, 4)
     assert limits.max_sequences == whole.max_sequences // 4
@@ -112,7 +112,7 @@ def test_lanes_share_what_a_copy_has() -> None:
 def test_the_room_vllm_leaves_on_small_cards(model: str, gpu: str, tokens: int) -> None:
     """Within 15% of what was in flight in cloudrift's runs of int4 models (throughput times time between tokens, at 1,500 tokens
     a sequence); what vLLM finds on a GPU, its context above all, was once taken off its share."""
-    kept = {"kv_precision": "fp8"} if model.startswith("llama") else {}
-    workload, shape = asked(model, precision="int4", engine="vllm", year=2025, seq_in=1000, seq_out=1000, **kept)
+    fields = {"kv_precision": "fp8"} if model.startswith("llama") else {}
+    workload, shape = workload_and_shape(model, precision="int4", engine="vllm", year=2025, seq_in=1000, seq_out=1000, **fields)
     limits = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu], LimitOverrides(memory_share=0.9))
     assert limits.cache_tokens == pytest.approx(tokens, rel=0.15)

@@ -21,14 +21,14 @@ WIDE = small(1 << 20, max_sequences=128)
 DRAWN = Load(1.0, Lengths(100), Lengths(20), REQUESTS, seed=TYPICAL)
 
 
-def test_drawn_requests_come_at_the_rate_asked_for_over_all_of_them() -> None:
+def test_sampled_requests_have_the_requested_mean_rate() -> None:
     for seed in range(5):
         for rate in (0.3, 7.0):
             assert replace(DRAWN, seed=seed).at(rate).times()[-1] == pytest.approx(REQUESTS / rate)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 5, 8, 12, 18, 27, 40])
-def test_the_typical_draw_has_in_every_window_what_poisson_says(window: int) -> None:
+def test_typical_draw_has_poisson_counts_in_every_window(window: int) -> None:
     """How many came in the window before each arrival: on average, and one in twenty times."""
     many = np.random.default_rng(1).poisson(window, 100_000)
     times = DRAWN.times()
@@ -38,11 +38,11 @@ def test_the_typical_draw_has_in_every_window_what_poisson_says(window: int) -> 
 
 
 def slowed(copies: int = 1) -> Server:
-    """A server whose steps take longer the more are at work, and for each token read."""
+    """A server whose steps grow with running sequences and prefilled tokens."""
     return linear(WIDE, copies, fixed=1e-2, token=2e-5, sequence=4e-4)
 
 
-def told(server: Server, rate: float, prompt: int, output: int, requests: int = 6000) -> tuple[float, float]:
+def simulated_tpot(server: Server, rate: float, prompt: int, output: int, requests: int = 6000) -> tuple[float, float]:
     """The mean and the 95th percentile of the time between tokens, simulated at length."""
     load = Load(rate, Lengths(prompt), Lengths(output), requests, seed=3)
     summary = summarise(server.run(load.arrivals()), load, percentiles=(95.0,))
@@ -54,11 +54,11 @@ def test_a_tail_by_formula_is_that_of_a_long_simulation(prompt: int, output: int
     server = slowed()
     pace = ServiceTimes.of(server, prompt, output)
     rate = share * pace.saturation
-    _, tail = told(server, rate, prompt, output)
+    _, tail = simulated_tpot(server, rate, prompt, output)
     assert tpot_tail(pace, rate, 95.0) == pytest.approx(tail, rel=0.04)
 
 
-def test_tails_grow_with_rate_and_percentile_and_end_where_queues_never_rest() -> None:
+def test_tails_grow_with_rate_and_percentile_up_to_saturation() -> None:
     server = slowed()
     pace = ServiceTimes.of(server, 200, 100)
     shares = np.linspace(0.05, 0.95, 19)
@@ -70,14 +70,14 @@ def test_tails_grow_with_rate_and_percentile_and_end_where_queues_never_rest() -
     assert tpot_tail(ServiceTimes.of(server, 200, 1), 1.0, 95.0) == 0.0  # nothing lies between the tokens of an answer of one
 
 
-def test_copies_and_lanes_share_a_rate() -> None:
+def test_replicas_and_data_parallel_ranks_share_a_rate() -> None:
     one, three = (ServiceTimes.of(slowed(copies), 200, 100) for copies in (1, 3))
     assert three.saturation == pytest.approx(3 * one.saturation)
     assert tpot_tail(three, 3.0, 95.0) == pytest.approx(tpot_tail(one, 1.0, 95.0))
 
 
 @pytest.mark.parametrize(("prompt", "output"), [(1000, 100), (4000, 30), (100, 400)])
-def test_saturation_by_formula_is_what_a_flooded_server_answers(prompt: int, output: int) -> None:
+def test_saturation_formula_equals_a_flooded_server_s_throughput(prompt: int, output: int) -> None:
     """Prompts longer than a step takes, answers that fill the cache: within a fifth of what it does with all at once."""
     server = real("llama-3.1-8b", "l4", seq_in=prompt, seq_out=output)[0]
     flood = simulate([(0.0, prompt, output, ())] * 600, server.steps, server.batch_limits)
@@ -94,13 +94,13 @@ def test_slower_steps_make_users_wait_as_long_as_a_simulation_of_them_says(
     server = slowed()
     pace = ServiceTimes.of(server, prompt, output)
     rate = share * pace.saturation
-    usual, other = (told(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
+    usual, other = (simulated_tpot(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
     _, each = scaled_waits(pace, rate, 95.0, (1.0, usual), factor, REQUESTS)
     assert each == pytest.approx(other, rel=0.05)
-    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more at work slow each other, fewer do not
+    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more running sequences slow each other, fewer do not
 
 
-def test_a_pace_that_cannot_bear_its_load_is_a_full_server_and_a_queue() -> None:
+def test_overloaded_server_is_full_with_a_queue() -> None:
     pace = ServiceTimes.of(slowed(), 200, 100)
     rate = 0.9 * pace.saturation
     first, each = scaled_waits(pace, rate, 95.0, (0.1, 0.02), 2.0, 400)

@@ -1,4 +1,4 @@
-"""Tables of steps whose seconds are known: they must read off exactly what they were made from, within their ends and beyond."""
+"""Tables of steps whose seconds are known: lookups must equal the underlying function, within the grid and beyond."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TILE, ROW, BACK, SEQUENCE, LOOK = 5e-3, 1e-5, 2e-7, 3e-4, 4e-7
 
 
 class Leaping:
-    """A leap for every 64 rows, so much for each row, for each token a chunk looks back at, each sequence and what it sees."""
+    """A jump every 64 rows, plus terms per row, per attended token of a chunk, per sequence and per context token."""
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> np.ndarray:
         return self.mixed(0.0, 0.0, batch, context)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
-        read, reach, many, seen = np.broadcast_arrays(
+        read, reach, many, contexts = np.broadcast_arrays(
             *(np.asarray(one, dtype=float) for one in (tokens, context, batch, decode_context))
         )
         rows = read + many
-        whole: np.ndarray = TILE * np.ceil(rows / 64) + ROW * rows + BACK * read * reach + many * (SEQUENCE + LOOK * seen)
+        whole: np.ndarray = TILE * np.ceil(rows / 64) + ROW * rows + BACK * read * reach + many * (SEQUENCE + LOOK * contexts)
         return whole
 
 
@@ -49,7 +49,7 @@ def test_a_token_of_each_sequence(tables: StepTables, batch: int, context: int) 
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 63, 64, 65, 128, 129, 300, 599, 600])
-def test_chunks_alone_beside_others_and_with_what_they_look_back_at(tables: StepTables, tokens: int) -> None:
+def test_chunks_alone_with_decode_and_with_their_past_context(tables: StepTables, tokens: int) -> None:
     assert tables.mixed(tokens, 0.0, 0, 0.0) == pytest.approx(exact(tokens, 0, 0, 0), rel=1e-9)
     for reach in (1.0, 32.0, 700.0, 3000.0, -tokens / 4):
         assert tables.mixed(tokens, reach, 0, 0.0) == pytest.approx(exact(tokens, reach, 0, 0), rel=1e-9)
@@ -67,7 +67,7 @@ def test_a_run_of_steps_is_its_first_and_its_last(tables: StepTables, context: i
 
 
 def test_a_stage_s_batch_is_one_of_as_many_as_there_are_stages() -> None:
-    """Tables of a lane are asked by its own sequences; steps are those of all lanes' together."""
+    """A rank's table is indexed by its own sequences; steps cover all ranks together."""
     tables = StepTables(STEPS, SIZES, stages=3)
     for batch, context in ((1, 100), (7, 333), (40, 1999)):
         assert tables.decode(batch, context) == pytest.approx(exact(0, 0, 3 * batch, context), rel=1e-9)
@@ -99,7 +99,7 @@ def test_fewer_questions_about_full_tiles_give_the_same() -> None:
         assert even.mixed(tokens, 0.0, batch, 500.0) == pytest.approx(float(smooth.mixed(tokens, 0, batch, 500)), rel=1e-9)
 
 
-def test_places_that_are_asked_for() -> None:
+def test_grid_points_of_batches_and_tiles() -> None:
     assert batch_grid(1).tolist() == [1]
     assert batch_grid(16).tolist() == list(range(1, 17))
     assert batch_grid(17).tolist() == [*range(1, 17), 17]
@@ -107,7 +107,7 @@ def test_places_that_are_asked_for() -> None:
     assert {128, 129, 256, 257}.issubset(tiled(300).tolist())  # a full tile of queries, and one more
     assert tiled(600)[-1] >= 600
     assert 384 in tiled(384)
-    assert 385 not in tiled(384)  # nobody asks for more
+    assert 385 not in tiled(384)  # no more is needed
     assert 385 in tiled(385)
     assert np.diff(np.log2(coarse(tiled(600))[:-1])).min() > 0.9
     sizes = StepQueries(TableSizes(4, 10, 1)).decode
@@ -134,15 +134,15 @@ def test_the_pace_of_a_server_by_hand() -> None:
     assert ServiceTimes.of(Server(server.steps, limits, limits, 1, 1), 100, 50).saturation == pytest.approx(16 / pace.stay(16))
 
 
-def test_a_long_prompt_looks_back_at_its_own_chunks() -> None:
-    """1024 tokens in two chunks of 512: the second looks back at the first."""
+def test_long_prompt_attends_to_its_earlier_chunks() -> None:
+    """1024 tokens in two chunks of 512: the second attends to the first."""
     limits = small(1 << 20, mixed_steps=False)
     pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(16, 512, 2000)), limits, limits, 1, 1), 1024, 50)
     assert pace.curve[1] == pytest.approx([2 * exact(512, 0, 0, 0) + 512 * 512 * BACK] * 16)
 
 
-def test_where_prompts_fill_every_step_no_more_are_at_work_than_they_let_in() -> None:
-    """A step takes 40 tokens; of 100 read and 100 written each, so 20 are at work."""
+def test_prefill_bound_server_has_concurrency_limited_by_admission() -> None:
+    """A step takes 40 tokens; with 100 input and 100 output tokens each, so 20 are running."""
     limits = small(1 << 20, max_sequences=40, max_batched_tokens=40)
     pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(40, 40, 2000)), limits, limits, 2, 3), 100, 100)
     assert pace.saturation == pytest.approx(6 * 20 / pace.stay(20))

@@ -77,8 +77,8 @@ YEARS = {"vllm/2022": {"gemm": 1.0}, "vllm/2026": {"gemm": 3.0, "gap": 4.0}, "ot
     [(2020, 1.0, 0.0), (2022, 1.0, 0.0), (2023, 1.5, 1.0), (2025, 2.5, 3.0), (2026, 3.0, 4.0), (2030, 3.0, 4.0)],
 )
 def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap: float) -> None:
-    found = _interpolate_year(YEARS, "vllm", year)
-    assert (found.get("gemm", 0.0), found.get("gap", 0.0)) == (gemm, gap)
+    correction = _interpolate_year(YEARS, "vllm", year)
+    assert (correction.get("gemm", 0.0), correction.get("gap", 0.0)) == (gemm, gap)
     assert _interpolate_year(YEARS, "nobody", year) == {}
     whole = calibrated(year=YEARS, era={"serving/2024": {"gemm": 10.0}})
     assert whole.log_multiplier(replace(SETTING, year=year), "gemm") == 10.0 + gemm
@@ -94,12 +94,12 @@ def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
     assert calibration.log_factor_range("none", "train") == (-0.7, 1.0)
 
 
-def test_nothing_is_known_of_other_makers() -> None:
+def test_other_vendors_are_unmeasured() -> None:
     assert load_calibration().tier("pytorch", replace(H100, vendor="somebody")) == "none"
     assert load_calibration().tier("pytorch", H100) != "none"
 
 
-def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_others() -> None:
+def test_unmeasured_precision_on_a_generation_has_tier_other() -> None:
     fitted = load_calibration()
     t4, a10 = GPUS["t4"], GPUS["a10"]
     assert fitted.tier("vllm", t4, "decode", "fp16") == "generation"
@@ -110,7 +110,7 @@ def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_oth
     assert fitted.tier("pytorch", t4, "train", "fp32") == "gpu"
 
 
-def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others() -> None:
+def test_unmeasured_step_kind_of_an_engine_has_tier_other() -> None:
     fitted = load_calibration()
     a100 = GPUS["a100-sxm-80gb"]
     assert fitted.tier("tensorflow", a100, "train", "amp-fp16") == "gpu"
@@ -134,7 +134,7 @@ def test_cards_of_little_power_are_a_build_of_their_own() -> None:
     ]  # fmt: skip
 
 
-def test_generations_never_measured_are_taken_for_their_kin() -> None:
+def test_unmeasured_generations_use_the_nearest_one() -> None:
     def kin(gpu: str) -> tuple[str, str]:
         key = correction_key(GPUS[gpu], "vllm", 2026, "decode", "half")
         return key.architecture, key.generation
@@ -144,20 +144,20 @@ def test_generations_never_measured_are_taken_for_their_kin() -> None:
     assert kin("rtx-5090") == ("Ada", "Ada 8.9")
 
 
-def test_what_feeds_a_gpu_by_hand() -> None:
+def test_data_loading_rate_by_hand() -> None:
     """A thread of torchvision's: between 1058 / 12 and 1923 / 10 images a second, their geometric mean."""
     middle = (1058 / 12 * 192.3) ** 0.5
-    found = loading(1000.0)
-    assert found.vcpus.value == pytest.approx(1000 / middle)
-    assert found.vcpus.low == pytest.approx(1000 / 250)
-    assert found.vcpus.high == pytest.approx(1000 / (1058 / 12 * 1923 / 2500))
-    assert found.cores.value == pytest.approx(found.vcpus.value / 2)
-    assert (found.feeds, found.fed) == (None, None)
+    rates = loading(1000.0)
+    assert rates.vcpus.value == pytest.approx(1000 / middle)
+    assert rates.vcpus.low == pytest.approx(1000 / 250)
+    assert rates.vcpus.high == pytest.approx(1000 / (1058 / 12 * 1923 / 2500))
+    assert rates.cores.value == pytest.approx(rates.vcpus.value / 2)
+    assert (rates.feeds, rates.fed) == (None, None)
     gains = {"dali-cpu": 1816 / 1058, "dali-gpu": 3910 / 1058, "ffcv": 31278 / 96 / (1058 / 12)}
     for loader, gain in gains.items():
         other = loading(1000.0, loader=loader).vcpus
         assert (other.value, other.low, other.high) == pytest.approx(
-            [end / gain for end in (1000 / middle, found.vcpus.low, found.vcpus.high)]
+            [end / gain for end in (1000 / middle, rates.vcpus.low, rates.vcpus.high)]
         )
     host = loading(1000.0, 16.0).fed
     assert host is not None
@@ -170,7 +170,7 @@ def test_a_host_feeds_it_or_does_not(vcpus: float, verdict: Any) -> None:
     assert loading_remark(1000.0, vcpus).id == f"remark.loading-{verdict}"
 
 
-def test_a_remark_tells_whole_threads() -> None:
+def test_loading_remark_has_whole_vcpus() -> None:
     message = loading_remark(1000.0)
     assert (message.id, message.values["vcpus"], message.values["low"], message.values["high"]) == (
         "remark.loading",

@@ -75,7 +75,7 @@ def reads(truth: Path) -> list[Read]:
     return read_all(truth)
 
 
-def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_row_is_read_verbatim(tmp_path: Path) -> None:
     """Numbers are numbers where the column holds some, and the line is the file's."""
     file = tmp_path / "rows.csv"
     file.write_text(
@@ -111,7 +111,7 @@ def test_years_of_one_script_are_those_in_which_it_ran() -> None:
 
 
 def test_a_run_that_calls_itself_unoptimised_is_left_out() -> None:
-    """The same chip, script and networks were measured with the usual build beside it."""
+    """The same chip, script and networks were also measured with the usual build."""
     row = published("lamikr", gpu="RX 7700S 8GB", framework="PyTorch ROCm", model="vgg16", precision="fp16", batch=12)
     assert doubt(row) is None
     assert doubt(replace(row, path="results/AMD/AMD_Radeon_RX_7700S_NO_OPT/half.csv")) is Reason.OTHER_ENGINE
@@ -212,7 +212,7 @@ def test_runs_printed_twice_are_used_once() -> None:
     assert used(results[1]).seconds == 0.002
 
 
-def test_equal_tables_are_told_apart_by_their_order() -> None:
+def test_equal_tables_are_distinguished_by_their_order() -> None:
     """BERT large comes before base in the README, under the same heading."""
     common = {
         "model": "TensorFlow2/LanguageModeling/BERT",
@@ -268,7 +268,7 @@ def test_operators_have_sizes() -> None:
 
 
 def test_doubtful_rows_are_named() -> None:
-    """A model asked for more tokens than its context stopped at once: no measurement."""
+    """A model that got more tokens than its context stopped at once: no measurement."""
     row = published("argonne", gpu="GH200 96GB", framework="vLLM", model="EleutherAI/gpt-j-6b", batch=1, seq_in=2048)
     assert doubt(row) is Reason.SUSPICIOUS
     assert (
@@ -304,7 +304,7 @@ def test_every_row_is_accounted_for(reads: list[Read], truth: Path) -> None:
     assert {read.row.source for read in reads} == {*ADAPTERS, "nv-dle"}
 
 
-def test_every_request_can_be_asked(truth: Path, catalog: Catalog) -> None:
+def test_every_request_is_valid(truth: Path, catalog: Catalog) -> None:
     """Requests use the contract's fields and values; times are positive; no run is used twice."""
     rows = single_gpu_rows(truth)
     for row in rows:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from calibration.examples import example as measured_example
 from calibration.examples import replace_stochastic_depth
 from calibration.fit_steps import COMPUTE_LEVELS, Design, Example
 
+from whichgpu.catalog.evidence import Measurement
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import LEVELS, CorrectionKey
 from whichgpu.estimate.time.combine import HostMode
 from whichgpu.estimate.time.lower.traced_model import traced_model
@@ -18,8 +22,8 @@ SETTING = CorrectionKey("pytorch", 2024, "train", "single", "t4", "Turing", "Tur
 GROUPS = {"source": "somebody", "gpu": "t4", "kind": "train"}
 
 
-def terms(**known: float) -> np.ndarray:
-    return np.array([known.get(name, 0.0) for name in TERMS])
+def terms(**fixed: float) -> np.ndarray:
+    return np.array([fixed.get(name, 0.0) for name in TERMS])
 
 
 NONE = terms()
@@ -41,10 +45,10 @@ def test_sequential_passes_each_take_the_longer_of_host_and_device() -> None:
 
 @pytest.mark.parametrize("soft", [None, 8.0])
 def test_analytic_gradient_of_the_cost_equals_the_numerical_one(soft: float | None) -> None:
-    held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, HostMode(True), GROUPS)
+    left_out = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, HostMode(True), GROUPS)
     both = Example(9.0, terms(gemm=3.0, stream=5.0, memory=1.0), terms(gemm=6.0, stream=1.0), SETTING, HostMode(True), GROUPS)
     overlapped = Example(9.0, terms(gemm=3.0, step=2.5, sequences=1.0), NONE, SETTING, HostMode(True, overlaps=True), GROUPS)
-    design = Design([example(apart=True), example(apart=False), held, both, overlapped])
+    design = Design([example(apart=True), example(apart=False), left_out, both, overlapped])
     rows, weights = np.arange(5), np.ones(5)
     point = np.linspace(-0.5, 0.5, len(design.parameters))
     _, slope = design._cost(point, rows, weights, 0.2, soft)
@@ -53,6 +57,16 @@ def test_analytic_gradient_of_the_cost_equals_the_numerical_one(soft: float | No
         aside[place] = 1e-6
         more, less = (design._cost(point + sign * aside, rows, weights, 0.2, soft)[0] for sign in (1, -1))
         assert slope[place] == pytest.approx((more - less) / 2e-6, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(("engine", "overlaps"), [("sglang", True), ("tensorrt-llm", False)])
+def test_a_throughput_keeps_what_the_engine_overlaps(engine: str, overlaps: bool) -> None:
+    """Launches do not bound a rate over many batches; the host's work for each sequence overlaps as in the estimate."""
+    lengths = {"batch": 64, "seq_in": 1024, "seq_out": 1024}
+    fields = {"task": "serve", "model": "gpt-oss-120b", "engine": engine, "year": 2026, **lengths}
+    catalog = Catalog()
+    row = Measurement("somebody", "b200", fields, 0.01, "serve", "high", "gpt-oss", 1, throughput_only=True)
+    assert measured_example(row, LookupCache(catalog), catalog.gpu_by_id["b200"]).host == HostMode(False, overlaps)
 
 
 def test_a_step_is_host_bound_only_if_both_passes_together_are() -> None:

@@ -13,7 +13,7 @@ from whichgpu.estimate.group.group_calibration import DATA_FOLDER as SEVERAL_GPU
 from whichgpu.estimate.time.calibration import DATA_FOLDER as ONE_GPU
 from whichgpu.estimate.time.curves.parameters import parameters
 
-MOST_EXCEPTIONS = 52  # only ever fewer
+MAX_EXCEPTIONS = 52  # only ever fewer
 
 
 def test_every_parameter_has_a_unit_a_meaning_and_a_source() -> None:
@@ -34,10 +34,10 @@ def test_fitted_parameters_have_bounds_an_error_and_rows() -> None:
 
 
 def test_exceptions_are_the_problems_of_the_table_and_only_shrink() -> None:
-    found = problems(read_table())
-    assert set(found) == exceptions()
+    violations = problems(read_table())
+    assert set(violations) == exceptions()
     with EXCEPTIONS_FILE.open(newline="", encoding="utf-8") as text:
-        assert len(list(csv.DictReader(text))) <= MOST_EXCEPTIONS
+        assert len(list(csv.DictReader(text))) <= MAX_EXCEPTIONS
 
 
 def test_the_model_reads_every_value_of_the_table() -> None:

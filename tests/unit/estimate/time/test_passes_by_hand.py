@@ -43,7 +43,7 @@ H100 = GPUS["h100-sxm"]
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def asked(task: Any = "decode", **fields: Any) -> Workload:
+def workload_of(task: Any = "decode", **fields: Any) -> Workload:
     plain: dict[str, Any] = {"precision": "bf16", "engine": "vllm", "batch": 4, "seq_in": 64, "seq_out": 16}
     return Workload(task, "tiny", **(plain | fields))
 
@@ -59,8 +59,8 @@ def test_new_tokens_see_those_in_the_cache_too() -> None:
     assert _with_cached_context(other, np.array([8.0]), np.array([16.0])) is other
 
 
-def test_steps_of_one_copy_agree_with_one_another() -> None:
-    steps = EngineSteps(asked(), TINY, H100)
+def test_steps_of_one_replica_agree() -> None:
+    steps = EngineSteps(workload_of(), TINY, H100)
     alone = float(steps.mixed(64.0, 0.0, 0.0, 1.0))
     assert alone == pytest.approx(float(steps.prefill(1.0, 64.0)), rel=0.02)
     both = steps.mixed(64.0, 0.0, np.array([1.0, 8.0]), 32.0)
@@ -73,41 +73,46 @@ def test_steps_of_one_copy_agree_with_one_another() -> None:
 
 
 def test_calls_of_engines_before_they_captured_graphs() -> None:
-    assert lacks_cuda_graphs(asked(year=2023))
-    assert not lacks_cuda_graphs(asked(year=2024))
-    assert not lacks_cuda_graphs(asked())
-    assert not lacks_cuda_graphs(asked(year=2023, engine="sglang"))
+    assert lacks_cuda_graphs(workload_of(year=2023))
+    assert not lacks_cuda_graphs(workload_of(year=2024))
+    assert not lacks_cuda_graphs(workload_of())
+    assert not lacks_cuda_graphs(workload_of(year=2023, engine="sglang"))
     lowered = LoweredStep((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
     collectives = [Collective("all_reduce", "tp", 1.0, 8.0)]
     beside = 4 * (2.0 + 15 * 0.05)
-    assert framework_calls(asked(), TINY, lowered, collectives)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
-    assert framework_calls(asked(), replace(TINY, kv_heads=8), lowered, collectives)[0] == pytest.approx(14 + 8 + 4 + beside)
+    assert framework_calls(workload_of(), TINY, lowered, collectives)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
+    assert framework_calls(workload_of(), replace(TINY, kv_heads=8), lowered, collectives)[0] == pytest.approx(
+        14 + 8 + 4 + beside
+    )
     biased = replace(TINY, out_bias=True, mlp_bias=True)
-    assert framework_calls(asked(parallel=Parallel(pp=2)), biased, lowered, collectives)[0] == pytest.approx(
+    assert framework_calls(workload_of(parallel=Parallel(pp=2)), biased, lowered, collectives)[0] == pytest.approx(
         14 + 8 + 12 + (beside + 8) / 2
     )
-    assert worker_dispatch_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
-    assert worker_dispatch_seconds(asked(parallel=Parallel(dp=4))) == 0.0
+    assert worker_dispatch_seconds(workload_of(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
+    assert worker_dispatch_seconds(workload_of(parallel=Parallel(dp=4))) == 0.0
 
 
-def test_who_waits_for_whom() -> None:
-    assert _waiting_ranks(asked("train", parallel=Parallel(dp=2))) == 2
-    assert _waiting_ranks(asked("train", parallel=Parallel(dp=2, threads=True))) == 1
-    assert _waiting_ranks(asked("serve", parallel=Parallel(dp=2))) == 1
-    assert _waiting_ranks(asked("serve", parallel=Parallel(dp=3, tp=2))) == 2
-    assert _waiting_ranks(asked("serve", parallel=Parallel(cp=2))) == 2
-    assert _waiting_ranks(asked("serve", parallel=Parallel(dp=4, tp=2, ep=8))) == 8
+def test_ranks_and_processes_that_wait_for_each_other() -> None:
+    assert _waiting_ranks(workload_of("train", parallel=Parallel(dp=2))) == 2
+    assert _waiting_ranks(workload_of("train", parallel=Parallel(dp=2, threads=True))) == 1
+    assert _waiting_ranks(workload_of("serve", parallel=Parallel(dp=2))) == 1
+    assert _waiting_ranks(workload_of("serve", parallel=Parallel(dp=3, tp=2))) == 2
+    assert _waiting_ranks(workload_of("serve", parallel=Parallel(cp=2))) == 2
+    assert _waiting_ranks(workload_of("serve", parallel=Parallel(dp=4, tp=2, ep=8))) == 8
     two = Parallel(tp=2)
-    assert [_synchronised_processes(asked("serve", engine="vllm", year=year, parallel=two)) for year in (2023, 2025)] == [2, 1]
-    assert _synchronised_processes(asked("train", parallel=Parallel(dp=2, threads=True))) == 2
+    assert [_synchronised_processes(workload_of("serve", engine="vllm", year=year, parallel=two)) for year in (2023, 2025)] == [
+        2,
+        1,
+    ]
+    assert _synchronised_processes(workload_of("train", parallel=Parallel(dp=2, threads=True))) == 2
     for zero, phase, rounds in ((0, "backward", 3.0), (1, "backward", 3.0), (2, "backward", 1.0), (0, "forward", 1.0)):
-        assert _overlapped_rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
+        assert _overlapped_rounds(workload_of("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
 
 
-def test_messages_are_added_by_what_may_hide_them() -> None:
+def test_collectives_are_added_by_their_overlap() -> None:
     fabric = fabric_of(H100)
     devices = Devices.of([H100], [fabric])
-    workload = asked("train", gpus=8, engine="pytorch", parallel=Parallel(dp=8))
+    workload = workload_of("train", gpus=8, engine="pytorch", parallel=Parallel(dp=8))
     collectives = [
         Collective("all_reduce", "dp", 25e6, 4.0, "backward"),
         Collective("all_gather", "dp", 1e6, 3.0),
@@ -136,7 +141,7 @@ def call(name: str, inputs: Any, phase: Any = "forward", **more: Any) -> Call:
     return Call(name, phase, "bfloat16", 2.0, inputs, ((1.0,),), grown=(True,), **more)
 
 
-def test_traced_products() -> None:
+def test_traced_gemms() -> None:
     (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), LoweringOptions())
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
     (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
@@ -170,7 +175,7 @@ def test_traced_attention() -> None:
     assert (crossed.read, crossed.write, crossed.flops) == (size + 4 * size, size, 2 * op.flops)
 
 
-def test_attention_seen_as_one_call() -> None:
+def test_fused_attention_is_one_call() -> None:
     query, weight, projection = (3.0, 10.0, 128.0), (384.0, 128.0), (128.0, 128.0)
     ops = traced.native_attention(
         call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False)
@@ -216,7 +221,7 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
         gemm(np.linspace(1.0, 100.0, many), 64.0, 64.0, "bf16", 2.0, batch=1.0),
         elementwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
     ]
-    gpus = [*gpus, gpus[0], gpus[1]]  # some stand in several machines
+    gpus = [*gpus, gpus[0], gpus[1]]  # some are in several machines
     whole = operator_totals(ops, build_gpu_columns(gpus))
     each = operator_seconds(ops, build_gpu_columns(gpus))
     for place, gpu in enumerate(gpus):
@@ -240,33 +245,33 @@ def test_floors_by_hand() -> None:
     assert np.all(seconds.seconds >= seconds.floors)
 
 
-def least(op: Op, **changed: Any) -> float:
-    """Least seconds of one operator on the GPU of round numbers, whose L2 holds a megabyte."""
+def minimum_seconds(op: Op, **changed: Any) -> float:
+    """Minimum seconds of one operator on the toy GPU with 1 MB of L2."""
     return float(floor_seconds(stack_operators(op.unit, [op]), toy(**changed)).item())
 
 
-def test_least_seconds_count_what_the_cache_cannot_hold() -> None:
+def test_minimum_seconds_count_bytes_beyond_the_l2_cache() -> None:
     """Of 10 MB read and 10 MB written a megabyte each may be in the L2, whose bytes count an eighth."""
     moved = elementwise(5e6, 2.0, 2.0, unit="fp16")
-    assert least(moved) == pytest.approx((2e7 - 2e6 * 7 / 8) / 1e12)
-    assert least(elementwise(1e5, 2.0, 2.0, unit="fp16")) == pytest.approx(4e5 / 8 / 1e12)
+    assert minimum_seconds(moved) == pytest.approx((2e7 - 2e6 * 7 / 8) / 1e12)
+    assert minimum_seconds(elementwise(1e5, 2.0, 2.0, unit="fp16")) == pytest.approx(4e5 / 8 / 1e12)
     cold = replace(moved, sizes={**moved.sizes, "resident": 0.0})
-    assert least(cold) == pytest.approx(2e7 / 1e12)
+    assert minimum_seconds(cold) == pytest.approx(2e7 / 1e12)
 
 
 def test_weights_and_kv_caches_are_read_from_memory() -> None:
     product = gemm(1.0, 1000.0, 1000.0, "fp16", 2.0)
-    assert least(product) == pytest.approx((2e6 + 4e3) / 1e12)
+    assert minimum_seconds(product) == pytest.approx((2e6 + 4e3) / 1e12)
     hot = replace(product, sizes={**product.sizes, "resident": 1.0})
-    assert least(hot) == pytest.approx((2e6 + 4e3 - (1e6 + 2e3) * 7 / 8) / 1e12)
+    assert minimum_seconds(hot) == pytest.approx((2e6 + 4e3 - (1e6 + 2e3) * 7 / 8) / 1e12)
     decode = Op("decode_attention", "fp16", 0.0, 5e5, 1e5, {"batch": 1.0})
-    assert least(decode) == pytest.approx(6e5 / 1e12)
+    assert minimum_seconds(decode) == pytest.approx(6e5 / 1e12)
 
 
-def test_least_seconds_of_arithmetic_are_at_the_sustained_rate_or_in_a_burst_at_the_peak() -> None:
+def test_minimum_compute_seconds_use_sustained_or_burst_rate() -> None:
     product = gemm(1e4, 1e4, 1e4, "fp16", 2.0)
-    assert least(product) == pytest.approx(2e12 / 1e13)
-    assert least(product, sustained_peaks={"fp16": 0.8e13}) == pytest.approx(2e12 / 0.8e13)
+    assert minimum_seconds(product) == pytest.approx(2e12 / 1e13)
+    assert minimum_seconds(product, sustained_peaks={"fp16": 0.8e13}) == pytest.approx(2e12 / 0.8e13)
     burst = floor_seconds(stack_operators("fp16", [product]), toy(clocked_peaks={"fp16": 1.25e13}), burst=True)
     assert float(burst.item()) == pytest.approx(2e12 / 1.25e13)
     assert float(floor_totals([product.times(3.0)], toy()).item()) == pytest.approx(3 * 2e12 / 1e13)
@@ -280,7 +285,7 @@ def test_tiles_of_libraries() -> None:
 
 
 def test_a_range_never_falls_below_the_floor() -> None:
-    workload = asked("forward", engine="pytorch", batch=4, seq_in=512)
+    workload = workload_of("forward", engine="pytorch", batch=4, seq_in=512)
     estimate = estimate_time(workload, TINY, H100)
     low, high = load_calibration().log_factor_range(estimate.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
     assert estimate.time.high == pytest.approx(estimate.time.value * exp(high))
@@ -290,8 +295,8 @@ def test_a_range_never_falls_below_the_floor() -> None:
     assert (estimate.ttft, estimate.tpot) == (None, None)
 
 
-def test_what_was_saved_lives_until_its_last_use_backward() -> None:
-    """x is kept by two products; it goes with the first of them, which comes last."""
+def test_saved_tensors_live_until_their_last_use_in_backward() -> None:
+    """x is saved by two GEMMs; it is freed after the first of them, which is last in backward."""
     tape = Tape()
     write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(1024, 4)
@@ -299,10 +304,10 @@ def test_what_was_saved_lives_until_its_last_use_backward() -> None:
     block = TapeBlock(tuple(tape.nodes), entry, tape.nodes[-1].output)
     ledger = AllocationLog()
     start = ledger.new(4096, "activations")
-    made, passed = block.forward(ledger, start)
+    output, passed = block.forward(ledger, start)
     assert set(passed.live) == {entry.id, block.exit.id}
     gradient = ledger.new(4096, "temporary")
-    ledger.free(made)
+    ledger.free(output)
     back, weights = block.backward(ledger, passed, gradient)
     assert back is not None
     assert len(weights) == 2
@@ -313,15 +318,15 @@ def test_what_was_saved_lives_until_its_last_use_backward() -> None:
 
 
 def test_adapters_and_experts_in_training_memory() -> None:
-    def told(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
-        return transformer_parts(asked("train", batch=2, optimizer="adamw", engine="pytorch", **fields), shape)[0]
+    def training_parts(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
+        return transformer_parts(workload_of("train", batch=2, optimizer="adamw", engine="pytorch", **fields), shape)[0]
 
     adapters = 4 * 2 * 4 * ((64 + 64) + 2 * (64 + 16) + (64 + 64) + 3 * (64 + 256))  # rank 4, bf16, four layers
-    tuned = told(lora_rank=4)
+    tuned = training_parts(lora_rank=4)
     assert tuned["adapters"] == pytest.approx(adapters, rel=0.1)  # in blocks of 512 bytes
-    assert told()["adapters"] == 0
-    assert told()["optimizer"] == pytest.approx(2 * told()["weights"], rel=0.01)
-    assert tuned["optimizer"] < told()["optimizer"] / 10
+    assert training_parts()["adapters"] == 0
+    assert training_parts()["optimizer"] == pytest.approx(2 * training_parts()["weights"], rel=0.01)
+    assert tuned["optimizer"] < training_parts()["optimizer"] / 10
     mixed = replace(TINY, experts=Experts(8, 2, 32, dense_layers=1))
     roles = [matrices.role for matrices in layer_matrices(mixed)]
     assert (roles.count("router"), roles.count("ffn_up_exps"), roles.count("ffn_up")) == (3, 3, 1)

@@ -36,7 +36,7 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     assert (twice.seconds.max(), twice.floors.max(), twice.flop_seconds.item(), twice.byte_seconds.item()) == (30, 90, 3, 3)
 
 
-def test_dominant_unit_class_is_that_of_most_gemm_flops() -> None:
+def test_dominant_unit_class_has_the_largest_share_of_gemm_flops() -> None:
     ops = (gemm(10.0, 10.0, 10.0, "bf16", 2.0), gemm(10.0, 10.0, 15.0, "fp32", 4.0), gemm(10.0, 10.0, 10.0, "fp16", 2.0))
     assert dominant_unit_class(ops) == "half"
     assert dominant_unit_class(ops[:2]) == "single"

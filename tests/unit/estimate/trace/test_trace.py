@@ -39,10 +39,10 @@ def linear() -> Any:
 )
 def test_states_of_each_optimizer_are_copies_of_the_weights(optimizer: str, fused: bool, copies: int) -> None:
     traced = trace(linear, inputs(8, 1024), optimizer=optimizer, fused=fused)
-    held = traced.replay().breakdown
-    assert held["weights"] == 4 * MIB
-    assert held["gradients"] == 4 * MIB
-    assert held.get("optimizer", 0) == copies * 4 * MIB + (512 if optimizer == "adamw" else 0)
+    breakdown = traced.replay().breakdown
+    assert breakdown["weights"] == 4 * MIB
+    assert breakdown["gradients"] == 4 * MIB
+    assert breakdown.get("optimizer", 0) == copies * 4 * MIB + (512 if optimizer == "adamw" else 0)
 
 
 def test_a_foreach_step_needs_one_more_copy_and_a_fused_one_none() -> None:
@@ -50,7 +50,7 @@ def test_a_foreach_step_needs_one_more_copy_and_a_fused_one_none() -> None:
     assert foreach.peak_allocated - fused.peak_allocated > 3.9 * MIB
 
 
-def test_low_precision_halves_everything() -> None:
+def test_bf16_trace_has_half_the_fp32_peak() -> None:
     full, half = (trace(linear, inputs(512, 1024), precision=precision).replay() for precision in ("fp32", "bf16"))
     assert half.peak_allocated == pytest.approx(full.peak_allocated / 2, rel=0.01)
 
@@ -64,10 +64,10 @@ def test_forward_alone_keeps_no_activations() -> None:
 
 def test_dropout_keeps_a_mask_of_a_byte_an_element() -> None:
     traced = trace(lambda: nn.Sequential(nn.Linear(1024, 1024), nn.Dropout(0.1)), inputs(1024, 1024), optimizer="sgd")
-    made = {
+    sizes = {
         traced.makers[id]: size for id, size in traced.events if size > 0 and traced.makers[id].startswith("aten.native_dropout")
     }
-    assert "aten.native_dropout.default" in made
+    assert "aten.native_dropout.default" in sizes
     assert (1024 * 1024) in [size for id, size in traced.events if traced.makers[id] == "aten.native_dropout.default"]
 
 
@@ -109,7 +109,7 @@ def test_autocast_follows_the_lists_of_cuda() -> None:
     assert kinds["aten._softmax.default"] == "float32"
 
 
-def test_values_that_depend_on_data_are_a_number_and_the_run_goes_on() -> None:
+def test_data_dependent_values_get_a_placeholder_number() -> None:
     class Peeks(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
@@ -150,7 +150,7 @@ def test_storages_are_affine_in_the_batch_with_the_same_ids() -> None:
     assert all(a - 2 * b + c == 0 for (_, a), (_, b), (_, c) in zip(one.events, two.events, three.events, strict=True))
 
 
-def test_a_convolution_tells_its_stride_and_groups_and_gets_a_workspace_unless_it_is_depthwise() -> None:
+def test_convolution_records_stride_and_groups_and_has_a_workspace_unless_depthwise() -> None:
     def model() -> Any:
         return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 3, groups=8))
 
@@ -159,7 +159,7 @@ def test_a_convolution_tells_its_stride_and_groups_and_gets_a_workspace_unless_i
     assert dense.attributes["stride"] == [2, 2]
     assert depthwise.attributes["groups"] == 8
     masks = [o.attributes["mask"] for o in traced.operators if o.name == "aten.convolution_backward.default"]
-    assert masks == [[True, True, True], [False, True, True]]  # nobody asks for the gradient of the pictures
+    assert masks == [[True, True, True], [False, True, True]]  # the images need no gradient
     # One forward, two backward (the first layer's input needs no gradient, so one of its own): dense only.
     added = (len(convolution_workspace(traced)) - len(traced.events)) // 2
     assert 2 <= added <= 3

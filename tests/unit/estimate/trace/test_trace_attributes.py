@@ -39,26 +39,34 @@ class Tensor:
     dtype: str = "torch.bfloat16"
 
 
-def told(name: str, args: tuple[Any, ...], made: Any = None) -> Any:
+def recorded_operator(name: str, args: tuple[Any, ...], outputs: Any = None) -> Any:
     ledger = TraceLog()
     ledger.begin("forward", 1)
-    return _operator(SimpleNamespace(Tensor=Tensor), name, args, made or [Tensor((2, 3))], ledger, 7)
+    return _operator(SimpleNamespace(Tensor=Tensor), name, args, outputs or [Tensor((2, 3))], ledger, 7)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_attributes_are_those_of_the_schema(name: str) -> None:
     words = SCHEMAS[name].split()
-    wanted = KEPT.get(name.split(".")[1], "is_causal").split()
-    expected = {OURS.get(word, word): f"the {word}" for word in wanted}
-    assert told(name, tuple(f"the {word}" for word in words)).attributes == expected
-    short = words.index(wanted[-1])  # defaults are left out of a call
-    assert told(name, tuple(f"the {word}" for word in words[:short])).attributes == {
-        key: value for key, value in expected.items() if key != OURS.get(wanted[-1], wanted[-1])
+    attributes = KEPT.get(name.split(".")[1], "is_causal").split()
+    expected = {OURS.get(word, word): f"the {word}" for word in attributes}
+    assert recorded_operator(name, tuple(f"the {word}" for word in words)).attributes == expected
+    short = words.index(attributes[-1])  # defaults are left out of a call
+    assert recorded_operator(name, tuple(f"the {word}" for word in words[:short])).attributes == {
+        key: value for key, value in expected.items() if key != OURS.get(attributes[-1], attributes[-1])
     }
 
 
 def test_shapes_type_and_place_of_a_call() -> None:
-    found = told("aten.mm.default", (Tensor((4, 8)), [Tensor((8, 3))], 5), [Tensor((4, 3)), Tensor((4,), "torch.float32")])
-    assert (found.inputs, found.outputs) == (((4, 8), (8, 3)), ((4, 3), (4,)))
-    assert (found.name, found.dtype, found.phase, found.step, found.event) == ("aten.mm.default", "bfloat16", "forward", 1, 7)
-    assert found.attributes == {}
+    operator = recorded_operator(
+        "aten.mm.default", (Tensor((4, 8)), [Tensor((8, 3))], 5), [Tensor((4, 3)), Tensor((4,), "torch.float32")]
+    )
+    assert (operator.inputs, operator.outputs) == (((4, 8), (8, 3)), ((4, 3), (4,)))
+    assert (operator.name, operator.dtype, operator.phase, operator.step, operator.event) == (
+        "aten.mm.default",
+        "bfloat16",
+        "forward",
+        1,
+        7,
+    )
+    assert operator.attributes == {}

@@ -1,4 +1,4 @@
-"""Torch told to behave as on a GPU: which kernels it takes, what stays in low precision. With a torch that is played."""
+"""Rules that make torch behave as on a GPU: kernel choice, and what stays in low precision; with a fake torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whichgpu.estimate.trace.trace_log import TraceLog
 # kernels
 
 
-def test_a_gradient_is_added_in_place_where_nobody_else_holds_it() -> None:
+def test_gradient_is_accumulated_in_place_if_unshared() -> None:
     owners, enabled = [2], [False]
     torch = SimpleNamespace(
         Tensor=Tensor, is_grad_enabled=lambda: enabled[0], _C=SimpleNamespace(_storage_Use_Count=lambda _: owners[0])
@@ -43,18 +43,18 @@ def operators() -> Any:
     return SimpleNamespace(**{name: SimpleNamespace(default=name) for name in names})
 
 
-def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
-    known = replacement_kernels(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=operators())))
-    number = known["_local_scalar_dense"]
+def test_replacement_kernels_return_shapes_without_data() -> None:
+    kernels = replacement_kernels(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=operators())))
+    number = kernels["_local_scalar_dense"]
     assert (number(Tensor(1)), number(Tensor(1, dtype=BOOL)), number(Tensor(1, dtype=INT64))) == (1.0, True, 1)
     assert number(Tensor(1, dtype=BOOL)) is True
-    assert known["equal"](1, 2) is True
-    assert (known["nonzero"](Tensor(2, 3)).shape, known["nonzero"](Tensor(2, 3)).dtype) == ((6, 2), INT64)
-    assert known["masked_select"](Tensor(2, 3), None).shape == (6,)
-    assert known["_softmax"](Tensor(2, dtype=BF16), 0, True).dtype is FP32
-    assert known["_log_softmax"](Tensor(2, dtype=BF16), 0, False).dtype is BF16
+    assert kernels["equal"](1, 2) is True
+    assert (kernels["nonzero"](Tensor(2, 3)).shape, kernels["nonzero"](Tensor(2, 3)).dtype) == ((6, 2), INT64)
+    assert kernels["masked_select"](Tensor(2, 3), None).shape == (6,)
+    assert kernels["_softmax"](Tensor(2, dtype=BF16), 0, True).dtype is FP32
+    assert kernels["_log_softmax"](Tensor(2, dtype=BF16), 0, False).dtype is BF16
     gradient, input, weight = Tensor(2, 16, 4, 4), Tensor(2, 8, 4, 4), Tensor(16, 8, 3, 3)
-    backward = known["convolution_backward"]
+    backward = kernels["convolution_backward"]
     assert [one and one.shape for one in backward(gradient, input, weight, None, (True, True, True))] == [
         input.shape,
         weight.shape,
@@ -63,7 +63,7 @@ def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
     assert backward(gradient, input, weight, (16,), (False, False, False)) == (None, None, None)
 
 
-def test_a_storage_is_seen_once_and_dies_when_nobody_holds_it() -> None:
+def test_storage_counts_once_and_is_freed_with_its_last_reference() -> None:
     ledger = TraceLog()
     storages = StorageTracker(ledger)
     storage: Storage | None = Storage(64)
@@ -100,10 +100,10 @@ class Attention:
         )  # fmt: skip
 
     def _kernel(self, name: str) -> Any:
-        def kernel(q: Any, k: Any, v: Any, *rest: Any, **named: Any) -> tuple[Any]:
+        def kernel(q: Any, k: Any, v: Any, *rest: Any, **keywords: Any) -> tuple[Any]:
             self.called.append(name.removeprefix("_scaled_dot_product_").removesuffix("_attention"))
             self.masks.append(rest[:2])
-            self.scales.append(named["scale"])
+            self.scales.append(keywords["scale"])
             return (q,)
 
         return kernel
@@ -131,7 +131,7 @@ def qkv(width: int, dtype: Dtype, dims: int = 4) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("width", "dtype", "named", "kernel"),
+    ("width", "dtype", "keywords", "kernel"),
     [
         (64, BF16, {}, "flash"),
         (64, FP32, {}, "efficient"),
@@ -145,38 +145,38 @@ def qkv(width: int, dtype: Dtype, dims: int = 4) -> list[Tensor]:
         (64, BF16, {"mask": Mask(16, 16, dtype=BOOL)}, "efficient"),
     ],
 )
-def test_attention_takes_the_kernel_a_gpu_would(width: int, dtype: Dtype, named: dict[str, Any], kernel: str) -> None:
+def test_attention_takes_the_kernel_a_gpu_would(width: int, dtype: Dtype, keywords: dict[str, Any], kernel: str) -> None:
     played = Attention()
-    out = framework._attention(played.torch)(*qkv(width, dtype), **named)
+    out = framework._attention(played.torch)(*qkv(width, dtype), **keywords)
     assert played.called == [kernel]
     assert out.shape[-1] == width
-    if "mask" in named and kernel == "efficient":
+    if "mask" in keywords and kernel == "efficient":
         assert played.masks[0][0] == "expanded to (2, 4, 16, 16)"
 
 
 def test_odd_widths_are_padded_for_flash_attention_and_cut_again() -> None:
     played = Attention()
-    assert framework._attention(played.torch)(*qkv(60, BF16)).made == "cut to 60"
-    assert framework._attention(played.torch)(*qkv(4, BF16)).made == "cut to 4"
+    assert framework._attention(played.torch)(*qkv(60, BF16)).label == "cut to 60"
+    assert framework._attention(played.torch)(*qkv(4, BF16)).label == "cut to 4"
     assert framework._attention(Attention().torch)(*qkv(64, BF16, dims=3)).shape == (2, 4, 64)
 
 
 @pytest.mark.parametrize(("width", "dtype"), [(64, BF16), (64, FP32), (512, BF16)])
-def test_scores_are_scaled_by_the_root_of_the_width_unless_told_otherwise(width: int, dtype: Dtype) -> None:
+def test_scores_are_scaled_by_the_root_of_the_width_by_default(width: int, dtype: Dtype) -> None:
     played = Attention()
     framework._attention(played.torch)(*qkv(width, dtype))
     framework._attention(played.torch)(*qkv(width, dtype), scale=0.5)
     assert played.scales == [width**-0.5, 0.5]
 
 
-@pytest.mark.parametrize(("gradients", "wanted"), [(False, False), (True, True)])
-def test_sums_are_kept_for_the_backward_pass_where_there_will_be_one(
-    monkeypatch: pytest.MonkeyPatch, gradients: bool, wanted: bool
+@pytest.mark.parametrize(("gradients", "saved"), [(False, False), (True, True)])
+def test_row_sums_are_saved_for_backward_only_when_training(
+    monkeypatch: pytest.MonkeyPatch, gradients: bool, saved: bool
 ) -> None:
     played = Attention(gradients)
     monkeypatch.setattr(Tensor, "requires_grad", True)
     framework._attention(played.torch)(*qkv(64, FP32))
-    assert played.masks[0] == (None, wanted)
+    assert played.masks[0] == (None, saved)
 
 
 def test_rules_hold_while_a_trace_runs_and_no_longer() -> None:
@@ -196,7 +196,7 @@ def test_rules_hold_while_a_trace_runs_and_no_longer() -> None:
     assert put[-1] == "gone"
 
 
-def test_dropout_takes_a_mask_only_where_it_drops_something() -> None:
+def test_dropout_saves_a_mask_only_with_a_positive_probability() -> None:
     dropout = framework._dropout(SimpleNamespace(native_dropout=lambda tensor, p, train: ("dropped", "mask")))
     assert dropout("whole", 0.1, True) == "dropped"
     assert dropout("whole", 0.1, False) == dropout("whole", 0.0, True) == "whole"
@@ -212,8 +212,8 @@ class Library:
         self.rules: dict[str, Any] = {}
         self._old = old
 
-    def impl(self, name: str, kernel: Any, key: str, **named: Any) -> None:
-        if self._old and named:
+    def impl(self, name: str, kernel: Any, key: str, **keywords: Any) -> None:
+        if self._old and keywords:
             raise TypeError("allow_override")
         assert key == "AutocastCPU"
         self.rules[name] = kernel
@@ -229,12 +229,12 @@ def operator(name: str, overload: str) -> Any:
     arguments = [SimpleNamespace(name=one, kwarg_only=False) for one in ("self", "dim")]
     arguments.append(SimpleNamespace(name="dtype", kwarg_only=overload != "dim_at"))
 
-    def called(*args: Any, **named: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-        return name, args, named
+    def called(*args: Any, **keywords: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        return name, args, keywords
 
     called._schema = SimpleNamespace(name=f"aten::{name}", arguments=arguments)  # type: ignore[attr-defined]
     called.name = lambda: name  # type: ignore[attr-defined]
-    called.decompose = lambda *args, **named: f"{name} in parts"  # type: ignore[attr-defined]
+    called.decompose = lambda *args, **kwargs: f"{name} in parts"  # type: ignore[attr-defined]
     return called
 
 
@@ -268,17 +268,17 @@ def registered(old: bool = False) -> dict[str, Any]:
 
 
 def test_rules_are_put_for_the_operators_this_torch_has_old_or_new() -> None:
-    wanted = {"exp", "sum", "sum.dim_IntList", "prod", "softmax.int", "cross_entropy_loss", "max_pool3d", "pow.Tensor_Scalar"}
-    assert set(registered()) == set(registered(old=True)) == wanted
+    expected = {"exp", "sum", "sum.dim_IntList", "prod", "softmax.int", "cross_entropy_loss", "max_pool3d", "pow.Tensor_Scalar"}
+    assert set(registered()) == set(registered(old=True)) == expected
 
 
-def test_exact_operators_get_fp32_copies_of_what_is_of_low_precision() -> None:
-    _, args, named = registered()["exp"](Tensor(2, dtype=BF16), 3, other=Tensor(2, dtype=FP16), same=Tensor(2))
+def test_fp32_operators_under_autocast_get_fp32_copies() -> None:
+    _, args, keywords = registered()["exp"](Tensor(2, dtype=BF16), 3, other=Tensor(2, dtype=FP16), same=Tensor(2))
     assert (args[0].dtype, args[1]) == (FP32, 3)
-    assert (named["other"].dtype, named["same"].made) == (FP32, "")
+    assert (keywords["other"].dtype, keywords["same"].label) == (FP32, "")
 
 
-def test_sums_are_asked_for_in_fp32_where_nobody_says_otherwise() -> None:
+def test_row_sums_are_in_fp32_by_default() -> None:
     total = registered()["sum"]
     low = Tensor(2, dtype=BF16)
     assert total(low, 0)[2] == {"dtype": FP32}
@@ -286,7 +286,7 @@ def test_sums_are_asked_for_in_fp32_where_nobody_says_otherwise() -> None:
     assert total(Tensor(2), 0)[2] == {}
 
 
-def test_softmax_widens_in_one_kernel_unless_another_type_is_asked_for() -> None:
+def test_softmax_upcasts_in_one_kernel_unless_a_dtype_is_requested() -> None:
     softmax = registered()["softmax.int"]
     low = Tensor(2, dtype=BF16)
     assert softmax(low, 1) == softmax(low, 1, FP32) == ("inner", low, 1, True)
@@ -294,7 +294,7 @@ def test_softmax_widens_in_one_kernel_unless_another_type_is_asked_for() -> None
     assert softmax(Tensor(2), 1)[0] == "softmax"
 
 
-def test_what_a_gpu_leaves_alone_is_left_alone_or_taken_apart() -> None:
+def test_operators_are_decomposed_or_left_as_on_a_gpu() -> None:
     rules = registered()
     assert rules["cross_entropy_loss"](1) == "cross_entropy_loss in parts"
     assert rules["max_pool3d"](1) == ("max_pool3d", (1,), {})

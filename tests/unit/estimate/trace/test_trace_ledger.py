@@ -16,21 +16,21 @@ IMAGE, WEIGHT, MADE = (2, 16, 8, 8), (32, 16, 3, 3), (2, 32, 4, 4)
 SIZE = 2 * 16 * 64 + 32 * 16 * 9 + 2 * 32 * 16
 
 
-def test_storages_come_and_go_with_what_they_are_for() -> None:
+def test_storages_are_recorded_with_lifetime_and_label() -> None:
     ledger = TraceLog()
     weights = ledger.birth(100, "empty", "weights")
     ledger.begin("forward", 1)
-    kept, passing = ledger.birth(40, "mm"), ledger.birth(8, "relu")
+    saved, passing = ledger.birth(40, "mm"), ledger.birth(8, "relu")
     ledger.death(passing)
-    ledger.death(passing)  # nobody dies twice
+    ledger.death(passing)  # a second free is ignored
     ledger.begin("backward", 1)
     later = ledger.birth(40, "mm")
     assert ledger.events == [(0, 100), (1, 40), (2, 8), (2, -8), (3, 40)]
-    assert ledger.labels == {weights: "weights", kept: "activations", passing: "temporary", later: "temporary"}
+    assert ledger.labels == {weights: "weights", saved: "activations", passing: "temporary", later: "temporary"}
     assert ledger.makers == {0: "empty", 1: "mm", 2: "relu", 3: "mm"}
     assert ledger.marks == {"forward 1": 1, "backward 1": 4}
     ledger.begin("forward", 2)
-    assert ledger.labels[later] == "temporary"  # only what lives when backward begins was kept for it
+    assert ledger.labels[later] == "temporary"  # only what is alive when backward begins was saved for it
     ledger.relabel({later}, "gradients")
     assert ledger.labels[later] == "gradients"
 
@@ -47,8 +47,8 @@ def conv(
 
 
 def test_a_convolution_turns_its_operands_around() -> None:
-    found = convolution_workspace(traced(conv(event=1)))
-    assert found == ((0, 10), (1, 20), (3, 2 * SIZE), (3, -2 * SIZE), (2, 30), (0, -10))
+    workspace = convolution_workspace(traced(conv(event=1)))
+    assert workspace == ((0, 10), (1, 20), (3, 2 * SIZE), (3, -2 * SIZE), (2, 30), (0, -10))
     wide = convolution_workspace(traced(conv(event=1, dtype="float32")))
     assert (3, 4 * SIZE) in wide
     assert convolution_workspace(traced(conv(name="mm", event=1))) == traced().events
@@ -56,8 +56,8 @@ def test_a_convolution_turns_its_operands_around() -> None:
 
 def test_gradients_of_input_and_weight_each_have_their_own() -> None:
     back = conv("convolution_backward", (MADE, IMAGE, WEIGHT), (IMAGE, WEIGHT, (32,)), event=1)
-    found = convolution_workspace(traced(back))
-    assert found == ((0, 10), (1, 20), (3, 2 * SIZE), (3, -2 * SIZE), (2, 30), (4, 2 * SIZE), (4, -2 * SIZE), (0, -10))
+    workspace = convolution_workspace(traced(back))
+    assert workspace == ((0, 10), (1, 20), (3, 2 * SIZE), (3, -2 * SIZE), (2, 30), (4, 2 * SIZE), (4, -2 * SIZE), (0, -10))
     first = conv("convolution_backward", (MADE, IMAGE, WEIGHT), (WEIGHT,), event=1)
     assert len(convolution_workspace(traced(first))) == 6
 
@@ -80,7 +80,7 @@ def test_a_trace_is_replayed_by_label() -> None:
     assert replay.peak_reserved == 2 << 20
 
 
-def test_factories_are_found_beside_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factories_are_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_models.py").write_text("def make():\n    return 7\n\nnumber = 3\n")
     monkeypatch.chdir(tmp_path)
     assert find_factory("my_own_models:make")() == 7

@@ -1,4 +1,4 @@
-"""The parts of tracing that are no torch: what is written down, what is put back, what is asked for and refused."""
+"""The parts of tracing without torch: recording, restoring, requests and refusals."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def spec(**present: bool) -> Any:
 # what is written down
 
 
-def test_what_outlives_the_forward_pass_was_an_activation_and_what_dies_in_it_was_not() -> None:
+def test_only_tensors_that_outlive_the_forward_pass_are_activations() -> None:
     ledger = TraceLog()
     ledger.begin("forward", 0)
-    kept, gone = ledger.birth(100, "aten.mm.default"), ledger.birth(50, "aten.relu.default")
+    saved, gone = ledger.birth(100, "aten.mm.default"), ledger.birth(50, "aten.relu.default")
     weights = ledger.birth(10, "weights", "weights")
     ledger.death(gone)
     ledger.begin("backward", 0)
     later = ledger.birth(7, "aten.add.Tensor")
     ledger.begin("optimizer", 0)
-    assert {id: ledger.labels[id] for id in (kept, gone, weights, later)} == {
-        kept: "activations",
+    assert {id: ledger.labels[id] for id in (saved, gone, weights, later)} == {
+        saved: "activations",
         gone: "temporary",
         weights: "weights",
         later: "temporary",
@@ -64,7 +64,7 @@ def test_a_storage_dies_once() -> None:
     assert ledger.events == [(id, 100), (id, -100)]
 
 
-def test_a_trace_is_replayed_with_what_each_label_held() -> None:
+def test_trace_replay_has_bytes_per_label() -> None:
     replay = ModuleTrace(
         ((0, 4096), (1, 2048), (1, -2048), (2, 512)), {0: "weights", 1: "temporary", 2: "input"}, {}, (), 0, 0
     ).replay()
@@ -72,7 +72,7 @@ def test_a_trace_is_replayed_with_what_each_label_held() -> None:
     assert replay.breakdown == {"weights": 4096, "temporary": 2048}
 
 
-def test_tensors_are_found_wherever_they_are_put() -> None:
+def test_tensors_are_found_in_nested_containers() -> None:
     assert list(tensors_of([1, (2.5, {"a": 3, "b": [4]}), "5", None], int)) == [1, 3, 4]
 
 
@@ -104,9 +104,9 @@ def test_a_convolution_holds_its_three_tensors_once_more_while_it_runs(dtype: st
 
 
 def test_its_gradients_are_two_calls_each_after_the_birth_of_its_result() -> None:
-    found = convolution_workspace(with_operators(convolution("aten.convolution_backward.default")))
+    workspace = convolution_workspace(with_operators(convolution("aten.convolution_backward.default")))
     size = WORKSPACE * 4
-    assert found == ((0, 10), (1, 20), (3, size), (3, -size), (2, 30), (4, size), (4, -size), (2, -30))
+    assert workspace == ((0, 10), (1, 20), (3, size), (3, -size), (2, 30), (4, size), (4, -size), (2, -30))
 
 
 @pytest.mark.parametrize("name", ["aten.convolution.default", "aten.convolution_backward.default"])
@@ -119,7 +119,7 @@ def test_depthwise_convolutions_and_all_else_need_none(name: str) -> None:
     assert len(convolution_workspace(with_operators(convolution(name, groups=2, channels=4)))) > len(plain.events)
 
 
-# what is asked for
+# the requested sizes
 
 
 @pytest.mark.parametrize("name", ["nothing", ":build", "mine:", ""])
@@ -129,7 +129,7 @@ def test_a_factory_is_a_module_and_a_name(name: str) -> None:
     assert error.value.message.id == "error.factory_spelling"
 
 
-def test_a_factory_is_found_beside_us_and_the_path_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factory_import_restores_sys_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "traced_by_a_test.py").write_text("def build(): return 7\nsize = 3\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
@@ -150,11 +150,11 @@ def test_a_factory_is_found_beside_us_and_the_path_is_left_as_it_was(tmp_path: P
 
 
 def test_a_module_that_needs_torchvisions_operators_is_imported_again_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    imports: list[str] = []
 
     def importing(name: str) -> Any:
-        asked.append(name)
-        if len(asked) == 1:
+        imports.append(name)
+        if len(imports) == 1:
             raise RuntimeError("operator torchvision::nms does not exist")
         return SimpleNamespace(build=lambda: "made")
 
@@ -162,7 +162,7 @@ def test_a_module_that_needs_torchvisions_operators_is_imported_again_with_them(
     monkeypatch.setattr(factory, "import_module", importing)
     monkeypatch.setattr(factory, "load_torchvision", lambda: helped.append(True))
     assert find_factory("mine:build")() == "made"
-    assert (asked, helped) == (["mine", "mine"], [True])
+    assert (imports, helped) == (["mine", "mine"], [True])
 
     def failing(name: str) -> Any:
         raise RuntimeError("something else")
@@ -172,7 +172,7 @@ def test_a_module_that_needs_torchvisions_operators_is_imported_again_with_them(
         find_factory("mine:build")
 
 
-def test_what_fails_in_the_users_code_is_told_as_theirs_and_our_refusals_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_code_failures_are_attributed_and_our_errors_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "load_torch", lambda: None)
     monkeypatch.setattr(factory, "find_factory", lambda name: name)
 
@@ -203,7 +203,7 @@ def test_an_optimizer_that_is_not_traced_is_refused_with_those_that_are() -> Non
 # where torch is, and where it is not
 
 
-def test_without_torch_a_name_that_needs_it_says_so_and_a_plain_one_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_a_traced_name_is_refused_and_other_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", spec())
     for name in ("python:mine:build", "torchvision:resnet18", "timm:vit_tiny"):
         with pytest.raises(UsageError, match=name) as error:
@@ -217,7 +217,7 @@ def test_without_torch_a_name_that_needs_it_says_so_and_a_plain_one_is_left_to_o
     assert needs.value.kind == "needs-torch"
 
 
-def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_torch_names_are_searched_in_installed_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_torchvision", lambda: SimpleNamespace(models=SimpleNamespace(list_models=lambda: ["resnet18"])))
     monkeypatch.setattr(module, "_timm", lambda: SimpleNamespace(list_models=lambda: ["vit_tiny"]))
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True))
@@ -234,14 +234,14 @@ def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeyp
 
 
 def test_models_of_libraries_are_made_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, object]] = []
+    calls: list[tuple[str, object]] = []
 
     def of_vision(name: str, weights: object) -> str:
-        made.append((name, weights))
+        calls.append((name, weights))
         return "vision"
 
     def of_timm(name: str, pretrained: bool) -> str:
-        made.append((name, pretrained))
+        calls.append((name, pretrained))
         return "image"
 
     vision = SimpleNamespace(list_models=lambda: ["resnet18"], get_model=of_vision)
@@ -252,10 +252,10 @@ def test_models_of_libraries_are_made_without_weights(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "timm", timm)
     assert module.model_factory("torchvision", "resnet18")() == "vision"
     assert module.model_factory("timm", "vit_tiny")() == "image"
-    assert made == [("resnet18", None), ("vit_tiny", False)]
+    assert calls == [("resnet18", None), ("vit_tiny", False)]
 
 
-def test_torchvision_beside_a_torch_without_its_operators_gets_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchvision_operators_are_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     defined: list[str] = []
     library = SimpleNamespace(define=lambda schema: defined.append(schema.partition("(")[0]))
     played = ModuleType("torch")
@@ -293,27 +293,27 @@ def test_torchvision_beside_a_torch_without_its_operators_gets_their_names(monke
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Traces that are played: 4 MiB of weights, an input of 1 MiB, 2 MiB of activations; what was asked for is kept."""
-    asked: dict[str, Any] = {}
+    """Fake traces: 4 MiB of weights, an input of 1 MiB, 2 MiB of activations; the arguments are recorded."""
+    calls: dict[str, Any] = {}
     events = ((0, 4 * MIB), (1, MIB), (2, 2 * MIB))
     trace = ModuleTrace(events, {0: "weights", 1: "input", 2: "activations"}, {}, (), 10, 10)
 
     def of_factory(name: str, **options: Any) -> ModuleTrace:
-        asked.update(options, name=name)
+        calls.update(options, name=name)
         return trace
 
-    def of_library(made: Any, inputs: Any, **options: Any) -> ModuleTrace:
-        asked.update(options, made=made, inputs=inputs)
+    def of_library(arguments: Any, inputs: Any, **options: Any) -> ModuleTrace:
+        calls.update(options, made=arguments, inputs=inputs)
         return trace
 
     monkeypatch.setattr(traces, "trace_factory", of_factory)
     monkeypatch.setattr(traces, "trace", of_library)
     monkeypatch.setattr(traces, "images", lambda batch, size: (batch, size))
     monkeypatch.setattr(module, "model_factory", lambda kind, name: f"{kind} {name}")
-    return asked
+    return calls
 
 
-def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict[str, Any], catalog: Catalog) -> None:
+def test_factory_memory_is_that_of_its_trace_with_the_batch_s_origin(traced: dict[str, Any], catalog: Catalog) -> None:
     gpu = catalog.gpu_by_id["t4"]
     workload = Workload("train", "m", precision="bf16", optimizer="adamw", batch=4)
     estimate = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)
@@ -328,7 +328,7 @@ def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict
 
 
 @pytest.mark.parametrize(("image", "memory_format", "size", "last"), [(None, None, 224, True), (96, "contiguous", 96, False)])
-def test_a_librarys_model_is_traced_at_the_batch_and_the_image_asked_for(
+def test_library_model_is_traced_at_the_requested_batch_and_image(
     traced: dict[str, Any], image: int | None, memory_format: str | None, size: int, last: bool
 ) -> None:
     workload = Workload("batch", "m", batch=4, image=image, memory_format=memory_format)
@@ -345,10 +345,10 @@ def call(name: str, batch: int, phase: str = "forward") -> TracedOperator:
 
 
 def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
-    def tracing(made: Any, inputs: int, **options: Any) -> ModuleTrace:
-        asked.append(inputs)
+    def tracing(arguments: Any, inputs: int, **options: Any) -> ModuleTrace:
+        calls.append(inputs)
         names = ("aten.mm.default", "aten.relu.default", "aten.mm.default")
         last = call("aten.add.Tensor", inputs, "optimizer")
         operators = (*(call(name, inputs) for name in names), last)
@@ -360,7 +360,7 @@ def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.
     live_trace.live_operators.cache_clear()
     operators, trained, tensors = live_trace.live_operators("timm:of-a-test", 224, True, "fp32", True)
     live_trace.live_operators.cache_clear()
-    assert asked == list(live_trace.TRACED_BATCHES)
+    assert calls == list(live_trace.TRACED_BATCHES)
     assert (trained, tensors) == (10, 2)
     assert [(one.name, one.count) for one in operators] == [("aten.mm.default", 2), ("aten.relu.default", 1)]
     assert operators[0].inputs == (((0, 1), (8, 0)),)

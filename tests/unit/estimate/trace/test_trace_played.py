@@ -24,7 +24,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> None:
 # inputs and modules
 
 
-def test_inputs_are_made_when_they_are_asked_for() -> None:
+def test_inputs_are_created_on_demand() -> None:
     assert images(2, 32)().shape == (2, 3, 32, 32)
     assert set(tokens(2, 7)()) == {"input_ids"}
     labelled = tokens(2, 7, labels=True)()
@@ -32,30 +32,30 @@ def test_inputs_are_made_when_they_are_asked_for() -> None:
     assert (labelled["labels"].shape, labelled["labels"].dtype) == ((2, 7), INT64)
 
 
-def test_a_factory_brings_its_inputs_or_is_given_them() -> None:
+def test_factory_returns_its_inputs_or_gets_default_ones() -> None:
     module, own, tensor = Module(), Tensor(1), Tensor(2)
     assert build_module(TORCH, lambda: (module, own), None) == (module, own)
     assert build_module(TORCH, lambda: (module, own), lambda: tensor) == (module, tensor)
     assert build_module(TORCH, lambda: module, lambda: tensor) == (module, tensor)
-    for made, inputs in ((module, None), ("no module", lambda: tensor), ((own, own), None)):
+    for result, inputs in ((module, None), ("no module", lambda: tensor), ((own, own), None)):
         with pytest.raises(UsageError) as error:
-            build_module(TORCH, lambda made=made: made, inputs)  # type: ignore[misc]
+            build_module(TORCH, lambda result=result: result, inputs)  # type: ignore[misc]
         assert error.value.message.id == "error.factory_result"
 
 
 def test_inputs_lose_their_bytes_and_take_the_runs_precision_and_layout() -> None:
     picture, ids, there = Tensor(2, 3, 8, 8), Tensor(2, 7, dtype=INT64), Tensor(2, 7, device="meta")
-    found = to_meta(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
-    assert found["pixels"].made == "meta bf16 channels last"
-    assert found["again"] is found["pixels"]  # one tensor under two names stays one
-    assert found["ids"][0].made == "meta"  # whole numbers stay so
-    assert found["ids"][1] == "word"
-    assert found["there"].made == "bf16"
+    inputs = to_meta(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
+    assert inputs["pixels"].label == "meta bf16 channels last"
+    assert inputs["again"] is inputs["pixels"]  # one tensor under two names stays one
+    assert inputs["ids"][0].label == "meta"  # whole numbers stay so
+    assert inputs["ids"][1] == "word"
+    assert inputs["there"].label == "bf16"
     assert to_meta(TORCH, there, None, True) is there
-    assert to_meta(TORCH, (picture,), None, False)[0].made == "meta"
+    assert to_meta(TORCH, (picture,), None, False)[0].label == "meta"
 
 
-def test_a_module_is_moved_whole_and_what_was_shared_stays_shared() -> None:
+def test_moving_a_module_preserves_shared_tensors() -> None:
     tied = Parameter(Tensor(4, 4, device="meta"), requires_grad=False)
     module = Module((Module(parameters={"weight": tied}),), {"weight": tied, "bias": None}, {"mean": Tensor(4, device="meta")})
     example = move_to_cpu(TORCH, module, (Tensor(2, device="meta"), 3))
@@ -68,9 +68,9 @@ def test_a_module_is_moved_whole_and_what_was_shared_stays_shared() -> None:
     assert (example[0].device.type, example[1]) == ("cpu", 3)
 
 
-def test_a_module_is_called_as_its_inputs_are_given() -> None:
-    def module(*args: Any, **named: Any) -> Any:
-        return args, named
+def test_module_is_called_with_positional_or_keyword_inputs() -> None:
+    def module(*args: Any, **keywords: Any) -> Any:
+        return args, keywords
 
     assert _call(module, {"x": 1}) == ((), {"x": 1})
     assert _call(module, (1, 2)) == ((1, 2), {})
@@ -91,7 +91,7 @@ def trained(count: int) -> list[Any]:
     """Parameters, the last without a gradient."""
     tensors = [Tensor(8) for _ in range(count)]
     for one in tensors[:-1]:
-        one.grad = Tensor(8, made="gradient")
+        one.grad = Tensor(8, label="gradient")
     return tensors
 
 
@@ -99,7 +99,7 @@ def trained(count: int) -> list[Any]:
     ("name", "fused", "states"),
     [("none", True, 0), ("sgd", True, 0), ("sgd-momentum", True, 2), ("adam", False, 4), ("adamw", True, 6)],
 )
-def test_states_are_made_once_for_what_has_a_gradient(name: str, fused: bool, states: int) -> None:
+def test_optimizer_states_are_created_once_for_parameters_with_gradients(name: str, fused: bool, states: int) -> None:
     optimizer = TracedOptimizer(TORCH, name, fused)
     parameters = trained(3)
     optimizer.step(parameters)

@@ -27,15 +27,15 @@ class Overload:
     def __str__(self) -> str:
         return self._name
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._call(*args, **named)
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self._call(*args, **keywords)
 
 
-def packet(name: str, overload: str = "default", call: Any = lambda *args, **named: Tensor(4)) -> Any:
+def packet(name: str, overload: str = "default", call: Any = lambda *args, **keywords: Tensor(4)) -> Any:
     return SimpleNamespace(**{overload: Overload(f"aten.{name}.{overload}", call)})
 
 
-def played(**more: Any) -> Any:
+def fake_torch(**more: Any) -> Any:
     names = (
         "_local_scalar_dense equal nonzero masked_select _softmax _log_softmax convolution_backward convolution mm detach".split()
     )
@@ -64,11 +64,11 @@ def dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
 def recording(torch: Any) -> tuple[TraceLog, Any]:
     ledger = TraceLog()
     mode = recorder(torch, ledger, StorageTracker(ledger))
-    return ledger, lambda func, *args, **named: mode.__torch_dispatch__(func, (), args, named or None)
+    return ledger, lambda func, *args, **keywords: mode.__torch_dispatch__(func, (), args, keywords or None)
 
 
 def test_an_operator_is_written_down_with_its_shapes_its_attributes_and_its_place() -> None:
-    torch = played()
+    torch = fake_torch()
     ledger, call = recording(torch)
     ledger.begin("forward", 1)
     input, weight = Tensor(2, 8, 4, 4), Tensor(16, 8, 3, 3)
@@ -82,19 +82,19 @@ def test_an_operator_is_written_down_with_its_shapes_its_attributes_and_its_plac
     assert ledger.events == [(0, 16), (0, -16)]
 
 
-def test_what_makes_no_tensor_or_only_another_view_is_no_operator() -> None:
-    torch = played()
+def test_calls_without_a_new_tensor_are_no_operators() -> None:
+    torch = fake_torch()
     ledger, call = recording(torch)
     assert call(torch.ops.aten.equal.default, Tensor(4), Tensor(4)) is True  # a stand-in, which makes none
-    kept = call(torch.ops.aten.detach.default, Tensor(4))
+    view = call(torch.ops.aten.detach.default, Tensor(4))
     assert ledger.operators == []
     assert ledger.events == [(0, 16)]
-    del kept
+    del view
 
 
 @pytest.mark.parametrize(("phase", "in_place"), [("backward", True), ("forward", False)])
-def test_gradients_are_added_in_place_where_autograd_would(phase: Any, in_place: bool) -> None:
-    torch = played(is_grad_enabled=lambda: False, _C=SimpleNamespace(_storage_Use_Count=lambda _: 2))
+def test_gradients_are_accumulated_in_place_as_in_autograd(phase: Any, in_place: bool) -> None:
+    torch = fake_torch(is_grad_enabled=lambda: False, _C=SimpleNamespace(_storage_Use_Count=lambda _: 2))
     ledger, call = recording(torch)
     ledger.begin(phase, 0)
     total = Tensor(8)
@@ -132,7 +132,7 @@ class Net(Module):
 
 
 class Value:
-    """A loss whose way back gives the weight its gradient."""
+    """A loss whose backward pass sets the weight's gradient."""
 
     def __init__(self, net: Net) -> None:
         self._net = net
@@ -146,15 +146,17 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     net, casts = Net(), []
 
     @contextmanager
-    def entered(*args: Any, **named: Any) -> Iterator[None]:
-        casts.append(named.get("dtype"))
+    def entered(*args: Any, **keywords: Any) -> Iterator[None]:
+        casts.append(keywords.get("dtype"))
         yield
 
     def loss(output: Tensor, labels: Tensor) -> Value:
         return Value(net)
 
     nn = SimpleNamespace(Module=Module, Parameter=Parameter, functional=SimpleNamespace(cross_entropy=loss))
-    torch = played(device=entered, no_grad=nullcontext, autocast=entered, nn=nn, _subclasses=SimpleNamespace(FakeTensor=Tensor))
+    torch = fake_torch(
+        device=entered, no_grad=nullcontext, autocast=entered, nn=nn, _subclasses=SimpleNamespace(FakeTensor=Tensor)
+    )
     fake = ModuleType("torch._subclasses.fake_tensor")
     fake.FakeTensorMode = lambda allow_non_fake_inputs: nullcontext()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch._subclasses", ModuleType("torch._subclasses"))
@@ -165,7 +167,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     return net
 
 
-def told(net: Net, **options: Any) -> ModuleTrace:
+def traced(net: Net, **options: Any) -> ModuleTrace:
     return trace(lambda: net, lambda: Tensor(2, 3, 4, 4), **options)
 
 
@@ -173,8 +175,8 @@ def born(trace: ModuleTrace, label: str) -> list[int]:
     return [size for id, size in trace.events if size > 0 and trace.labels[id] == label]
 
 
-def test_training_goes_forward_backward_and_through_the_optimizer_step_by_step(net: Net) -> None:
-    trace = told(net, optimizer="adamw", steps=2)
+def test_training_step_has_forward_backward_and_optimizer(net: Net) -> None:
+    trace = traced(net, optimizer="adamw", steps=2)
     assert net.training is True
     assert list(trace.marks) == [f"{phase} {step}" for step in (0, 1) for phase in ("forward", "backward", "optimizer")]
     assert (trace.parameters, trace.trainable) == (83, 80)
@@ -185,7 +187,7 @@ def test_training_goes_forward_backward_and_through_the_optimizer_step_by_step(n
 
 
 def test_a_forward_pass_has_no_gradients_and_no_states(net: Net) -> None:
-    trace = told(net, training=False, steps=1)
+    trace = traced(net, training=False, steps=1)
     assert net.training is False
     assert list(trace.marks) == ["forward 0"]
     assert born(trace, "gradients") == born(trace, "optimizer") == []
@@ -205,18 +207,18 @@ def test_a_forward_pass_has_no_gradients_and_no_states(net: Net) -> None:
 def test_weights_are_cast_once_or_at_every_use(
     net: Net, precision: str, channels_last: bool, moved: list[Any], cast: Any
 ) -> None:
-    told(net, precision=precision, channels_last=channels_last, training=False, steps=1)
+    traced(net, precision=precision, channels_last=channels_last, training=False, steps=1)
     assert net.moved == moved
     assert [one for one in net.casts if one] == ([cast] if cast else [])  # type: ignore[attr-defined]
     assert FP32 not in net.casts  # type: ignore[attr-defined]
 
 
-def test_a_loss_of_ones_own_is_taken(net: Net) -> None:
-    seen: list[tuple[int, ...]] = []
+def test_custom_loss_is_used(net: Net) -> None:
+    outputs: list[tuple[int, ...]] = []
 
     def own(output: Tensor) -> Value:
-        seen.append(output.shape)
+        outputs.append(output.shape)
         return Value(net)
 
-    told(net, loss=own, steps=1)
-    assert seen == [(2, 10)]
+    traced(net, loss=own, steps=1)
+    assert outputs == [(2, 10)]

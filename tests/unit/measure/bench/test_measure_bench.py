@@ -1,4 +1,4 @@
-"""What runs on the GPU, as far as a processor can tell: how runs are timed, and that networks are those they are named after."""
+"""GPU benchmarks, as far as a CPU can check: timing of runs, and that networks match their names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def played(*first: float, then: float) -> Iterator[float]:
         yield then
 
 
-def test_warm_ups_are_not_counted_and_the_median_is_told() -> None:
+def test_warm_ups_are_excluded_and_the_median_reported() -> None:
     torch = PlayedTorch(played(9.0, 9.0, 9.0, then=0.25))
     looks: list[int] = []
     timing = GpuTimer(torch, lambda: looks.append(torch.launches)).step(torch.launch)
@@ -116,8 +116,8 @@ def test_networks_have_the_parameters_of_those_they_are_named_after(torch: Any, 
     assert len(models) >= 12
     for name, shape in models.items():
         with torch.device("meta"):
-            found = sum(one.numel() for one in transformer(torch, shape).parameters())
-        assert found == count_parameters(shape).total, name
+            count = sum(one.numel() for one in transformer(torch, shape).parameters())
+        assert count == count_parameters(shape).total, name
 
 
 @pytest.mark.parametrize(("name", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("resnet152", 60_192_808)])

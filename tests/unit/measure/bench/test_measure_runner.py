@@ -27,7 +27,7 @@ def request(**fields: Any) -> dict[str, Any]:
 
 
 class FakeBench:
-    """Takes a second a case by the clock it is given; runs out of memory or fails where told to."""
+    """Takes a second a case by the clock it is given; runs out of memory or fails on demand."""
 
     def __init__(
         self, free: int = 100 << 30, fails: Mapping[str, Exception] | None = None, slow: Mapping[str, float] | None = None
@@ -70,7 +70,7 @@ def test_the_runner_stops_in_time(catalog: Catalog) -> None:
     assert run.taken[0].conditions.temperature_celsius == 50
 
 
-def test_the_runner_begins_nothing_that_the_last_of_its_kind_could_not_end_in_time() -> None:
+def test_runner_starts_no_case_that_would_exceed_the_time_limit() -> None:
     plan = PreparedStep(from_object(request()).workload, find_model("resnet34", Catalog(), None))
     bench = FakeBench(slow={"resnet34": 40.0})
     run = runner(bench, seconds=100.0)
@@ -114,13 +114,13 @@ def test_steps_are_none_of_the_truth(catalog: Catalog) -> None:
         pytest.skip(f"no measurements in {folder}")
     files = ("train.jsonl", "infer.jsonl", "quant_moe.jsonl")
     rows = [json.loads(line) for name in files for line in (folder / name).read_text().splitlines()]
-    known = {row["model"].replace("mlp-", "mlp:") for row in rows}
-    assert len(known) > 20
+    models = {row["model"].replace("mlp-", "mlp:") for row in rows}
+    assert len(models) > 20
     cases = list(step_cases(catalog.gpu_by_id[GPU]))
-    assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & known
+    assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & models
 
 
-def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> None:
+def test_gpus_without_bf16_are_measured_in_supported_precisions(catalog: Catalog) -> None:
     precisions = {case.request["precision"] for case in step_cases(catalog.gpu_by_id["v100-sxm-16gb"])}
     assert not precisions & {"bf16", "amp-bf16", "tf32"}
 
@@ -142,7 +142,7 @@ def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> Non
         ({"task": "prefill", "model": "bert-base", "engine": "pytorch", "precision": "fp16"}, "verify.model"),
     ],
 )
-def test_what_can_be_run_and_what_not(fields: dict[str, Any], why: str | None, catalog: Catalog) -> None:
+def test_runnable_and_unrunnable_cases(fields: dict[str, Any], why: str | None, catalog: Catalog) -> None:
     parsed = from_object({**request(), "batch": 8, **fields})
     shape = find_model(parsed.workload.model, catalog, None)
     message = why_not_runnable(fill_defaults(parsed.workload, shape), shape)

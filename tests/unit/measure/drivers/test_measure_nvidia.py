@@ -65,7 +65,7 @@ def test_an_older_drivers_throttle_reasons_are_read_too() -> None:
     assert card_of(T4_HOT).now.throttle == ("power-cap", "hardware-slowdown", "hardware-thermal")
 
 
-def test_mig_slices_are_told_with_their_profile_memory_and_size() -> None:
+def test_mig_slices_have_profile_memory_and_size() -> None:
     card = card_of(A100_MIG)
     assert card.mig is True
     assert [(part.profile, part.sms) for part in card.slices] == [("3g.20gb", 42), ("1g.5gb", 14)]
@@ -74,7 +74,7 @@ def test_mig_slices_are_told_with_their_profile_memory_and_size() -> None:
     assert card.now.utilisation_percent is None
 
 
-def test_a_card_that_tells_its_name_alone_is_a_card_with_unknowns() -> None:
+def test_gpu_with_only_a_name_has_unknown_fields() -> None:
     card = card_of(BARE)
     assert card.name == "NVIDIA H200"
     assert not card.now.lost
@@ -90,8 +90,8 @@ def test_answers_that_cannot_be_true_are_dropped_and_named() -> None:
     assert "\x00" not in card.name
     assert len(card.name) <= 96
     document = json.loads(to_json(card.now))
-    kept = {name for name, value in document.items() if value not in (None, [])}
-    assert kept == {"index", "throttle", "lost", "odd"}
+    present = {name for name, value in document.items() if value not in (None, [])}
+    assert present == {"index", "throttle", "lost", "odd"}
     assert {"memory_bytes", "utilisation_percent", "power_watts", "temperature_celsius", "sm_clock_hz", "name"} <= set(card.odd)
     assert (card.ecc, card.mig, card.persistence, card.compute_mode, card.compute_capability) == (None,) * 5
 
@@ -110,13 +110,13 @@ def test_any_one_question_may_fail(function: str, code: int) -> None:
     assert card.driver == "580.159.03"
 
 
-def test_neither_serial_number_nor_uuid_is_in_what_is_told() -> None:
-    told = to_json(card_of(H200))
-    assert "1111" not in told
-    assert "1654321000111" not in told
+def test_report_has_no_serial_number_or_uuid() -> None:
+    text = to_json(card_of(H200))
+    assert "1111" not in text
+    assert "1654321000111" not in text
 
 
-def test_watching_asks_nothing_that_would_make_a_context_or_take_memory() -> None:
+def test_watching_creates_no_context_and_allocates_no_memory() -> None:
     library = Recorded(H200)
     probe = probe_of(library)
     probe.cards()
@@ -127,7 +127,7 @@ def test_watching_asks_nothing_that_would_make_a_context_or_take_memory() -> Non
     assert "nvmlDeviceGetPcieThroughput" not in library.calls  # each takes 20 ms
 
 
-def test_peers_tell_how_they_are_reached() -> None:
+def test_peers_have_their_link_kind() -> None:
     def path(one: int, other: int) -> dict[str, int]:
         if {one, other} == {0, 1}:
             return {"nvmlDeviceGetP2PStatus": 0, "nvmlDeviceGetTopologyCommonAncestor": 50}
@@ -164,7 +164,7 @@ def test_a_card_lost_from_the_start_has_a_row_of_its_own() -> None:
     assert [(card.index, card.now.lost) for card in cards] == [(0, False), (1, True)]
 
 
-def test_a_driver_that_goes_away_is_a_hiccup_and_is_begun_anew() -> None:
+def test_vanished_driver_is_reinitialised() -> None:
     library = Recorded(H200)
     probe = probe_of(library)
     probe.samples()
@@ -179,7 +179,7 @@ def test_a_driver_that_goes_away_is_a_hiccup_and_is_begun_anew() -> None:
     assert probe.processes() == ((),)
 
 
-def test_after_a_restart_cards_keep_their_numbers_although_the_driver_counts_anew() -> None:
+def test_gpu_indices_survive_a_driver_restart() -> None:
     library = Recorded(H200, T4_HOT)
     probe = probe_of(library)
     probe.samples()
@@ -203,7 +203,7 @@ def test_after_a_restart_cards_keep_their_numbers_although_the_driver_counts_ane
         (UNKNOWN, "no-answer"),
     ],
 )
-def test_a_driver_that_cannot_be_asked_says_why(code: int, kind: str) -> None:
+def test_unusable_driver_reports_its_reason(code: int, kind: str) -> None:
     with pytest.raises(VendorUnavailable) as error:
         Nvml(Recorded(init=Error(code))).start()
     assert error.value.missing.kind == kind
@@ -237,7 +237,7 @@ def test_probes_are_numbered_through_and_one_may_fail() -> None:
     together.close()
 
 
-def test_opening_collects_what_is_there_and_why_the_rest_is_not() -> None:
+def test_opening_drivers_collects_gpus_and_reasons_for_missing_ones() -> None:
     def broken() -> NvidiaProbe:
         raise OSError("odd driver")
 

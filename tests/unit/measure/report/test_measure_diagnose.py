@@ -47,7 +47,7 @@ def test_hard_arithmetic() -> None:
     assert [(verdict.id, verdict.sure) for verdict in verdicts()] == [("compute", True)]
 
 
-def test_a_full_power_limit_at_full_clocks_is_no_fault() -> None:
+def test_full_power_at_full_clocks_is_no_problem() -> None:
     assert ids(power_watts=699.0, throttle=("power-cap",)) == ["compute"]
 
 
@@ -90,14 +90,14 @@ def test_a_full_link() -> None:
     assert ids(utilisation_percent=30, pcie_tx_bandwidth=55 * GBS) == ["pcie"]
 
 
-def test_four_lanes_are_full_with_what_sixteen_would_not_notice() -> None:
+def test_four_pcie_lanes_saturate_earlier_than_sixteen() -> None:
     bottlenecks = verdicts(card=NARROW, utilisation_percent=55, pcie_rx_bandwidth=5_500_000_000, memory_utilisation_percent=10)
     assert bottlenecks[0].id == "pcie"
     assert any(sign.id == "diagnose.sign.narrow" for sign in bottlenecks[0].because)
     assert "pcie" not in ids(utilisation_percent=55, pcie_rx_bandwidth=5_500_000_000)
 
 
-def test_heat_comes_first_and_the_rest_is_still_said() -> None:
+def test_overheating_comes_first_and_other_findings_follow() -> None:
     assert ids(throttle=("hardware-slowdown", "hardware-thermal"), sm_clock_hz=600_000_000) == ["thermal", "compute"]
 
 
@@ -110,7 +110,7 @@ def test_a_power_limit_that_costs_clocks() -> None:
     assert ids(throttle=("power-cap",), sm_clock_hz=1_200_000_000, power_watts=699.0) == ["power", "compute"]
 
 
-def test_nothing_runs() -> None:
+def test_idle_gpu() -> None:
     assert ids(utilisation_percent=0, processes=0, host=None) == ["idle"]
     assert ids(utilisation_percent=0, processes=None, host=load(busiest_thread=None, worker_cores=None)) == ["idle"]
 
@@ -121,16 +121,16 @@ def test_a_program_that_gives_no_work() -> None:
 
 
 def test_slow_data_loaders_leave_the_gpu_all_but_idle() -> None:
-    slow = load(busiest_thread=0.04, worker_cores=4.0)  # as read on an H200 beside four loaders of 20 ms a sample
+    slow = load(busiest_thread=0.04, worker_cores=4.0)  # as read on an H200 fed by four loaders of 20 ms per sample
     assert ids(utilisation_percent=1, host=slow) == ["input-workers"]
 
 
-def test_a_wait_whose_cause_is_not_seen() -> None:
+def test_wait_of_unknown_cause() -> None:
     bottlenecks = verdicts(utilisation_percent=30, host=None)
     assert [(verdict.id, verdict.sure) for verdict in bottlenecks] == [("waiting", False)]
 
 
-def test_a_load_that_is_not_told_is_not_guessed() -> None:
+def test_unreported_load_is_not_guessed() -> None:
     assert ids(utilisation_percent=None) == ["unknown"]
 
 
@@ -139,7 +139,7 @@ def test_too_few_readings_or_only_lost_ones_give_no_verdict() -> None:
     assert find_bottlenecks([Sample(0, **WORK, lost=True)] * 10, [], CARD) == ()
 
 
-def test_a_passing_heat_of_one_reading_in_ten_is_not_the_verdict() -> None:
+def test_brief_overheating_is_not_the_main_finding() -> None:
     samples = [Sample(0, **{**WORK, "throttle": ("software-thermal",) if tick == 0 else ()}) for tick in range(10)]
     assert [verdict.id for verdict in find_bottlenecks(samples, [], CARD)] == ["compute"]
 

@@ -1,4 +1,4 @@
-"""What doctor points out on recorded machines, and what it never tells."""
+"""What doctor reports on recorded machines, and what it never reveals."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def report(
     return build_report(probe, (), at or host(), runs or software(), Catalog())
 
 
-def found(report: Report) -> dict[str, DoctorFinding]:
+def findings_by_id(report: Report) -> dict[str, DoctorFinding]:
     return {one.id: one for one in report.findings}
 
 
-def test_a_sound_h200_gives_nothing_to_look_at() -> None:
+def test_healthy_h200_has_no_findings() -> None:
     result = report(H200)
     assert result.gpus[0].match.gpu == "h200-sxm"
     assert {"bf16", "fp8", "flash-attention"} <= set(result.gpus[0].match.supports)
@@ -69,42 +69,42 @@ def test_a_hot_t4_with_a_lowered_limit_and_memory_errors() -> None:
 
 
 def test_mig_with_slices_is_a_note_and_without_them_a_problem() -> None:
-    assert found(report(A100_MIG))["mig-on"].level == "note"
-    assert found(report(with_changes(A100_MIG, mig=[])))["mig-empty"].level == "problem"
+    assert findings_by_id(report(A100_MIG))["mig-on"].level == "note"
+    assert findings_by_id(report(with_changes(A100_MIG, mig=[])))["mig-empty"].level == "problem"
 
 
 def test_four_lanes_and_an_old_generation_under_load() -> None:
-    told = found(report(RTX_3060_X4))
-    assert told["pcie-width"].what == msg("doctor.found.pcie-width", width=4, best=16)
-    assert told["pcie-width"].level == "warning"
-    assert "pcie-speed" in told
-    assert found(report(RTX_3060_X4, at=host(virtual="vm")))["pcie-width"].level == "note"
+    findings = findings_by_id(report(RTX_3060_X4))
+    assert findings["pcie-width"].what == msg("doctor.found.pcie-width", width=4, best=16)
+    assert findings["pcie-width"].level == "warning"
+    assert "pcie-speed" in findings
+    assert findings_by_id(report(RTX_3060_X4, at=host(virtual="vm")))["pcie-width"].level == "note"
 
 
-def test_a_link_that_rests_is_not_a_fault() -> None:
+def test_idle_link_speed_is_no_problem() -> None:
     resting = with_changes(H200, nvmlDeviceGetCurrPcieLinkGeneration=1)
-    assert "pcie-speed" not in found(report(resting))
-    assert "pcie-speed" in found(report(with_changes(resting, nvmlDeviceGetUtilizationRates={"gpu": 90, "memory": 1})))
+    assert "pcie-speed" not in findings_by_id(report(resting))
+    assert "pcie-speed" in findings_by_id(report(with_changes(resting, nvmlDeviceGetUtilizationRates={"gpu": 90, "memory": 1})))
 
 
 def test_a_slot_older_than_the_card() -> None:
     slot = with_changes(H200, nvmlDeviceGetMaxPcieLinkGeneration=4, nvmlDeviceGetCurrPcieLinkGeneration=4)
-    assert set(found(report(slot))) == {"pcie-slot"}
+    assert set(findings_by_id(report(slot))) == {"pcie-slot"}
 
 
 def test_the_catalog_knows_lanes_the_driver_hides() -> None:
     narrow = with_changes(H200, nvmlDeviceGetCurrPcieLinkWidth=8, nvmlDeviceGetMaxPcieLinkWidth=8)
-    assert set(found(report(narrow))) == {"pcie-width"}
+    assert set(findings_by_id(report(narrow))) == {"pcie-width"}
 
 
-def test_a_lost_gpu_is_one_problem_and_nothing_else_of_it() -> None:
+def test_lost_gpu_is_exactly_one_problem() -> None:
     library = Recorded(H200)
     library.gpus.append(Error(LOST))
     result = report(library=library)
     assert [(one.id, one.gpu) for one in result.findings if one.gpu == 1] == [("lost", 1)]
 
 
-def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report() -> None:
+def test_driver_vanishing_during_a_query_leaves_the_rest_of_the_report() -> None:
     library = Recorded(H200)
     probe = probe_of(library=library)
     library.gone = Error(UNINITIALISED)
@@ -113,39 +113,39 @@ def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report(
     assert report.host.cores == 16
 
 
-def test_nonsense_is_named_and_missing_fields_are_not() -> None:
-    assert "odd" in found(report(NONSENSE))
-    assert "odd" not in found(report(BARE))
+def test_implausible_values_are_listed_and_missing_fields_are_not() -> None:
+    assert "odd" in findings_by_id(report(NONSENSE))
+    assert "odd" not in findings_by_id(report(BARE))
 
 
-def test_memory_that_nobody_visible_holds() -> None:
-    held = with_changes(H200, nvmlDeviceGetMemoryInfo={"total": 143771 << 20, "free": 20000 << 20})
-    assert "memory-held" in found(report(held))
-    own = with_changes(held, nvmlDeviceGetComputeRunningProcesses=[{"pid": 1}])
-    assert set(found(report(own))) == {"memory-little"}
+def test_memory_without_a_visible_process_is_reported() -> None:
+    occupied = with_changes(H200, nvmlDeviceGetMemoryInfo={"total": 143771 << 20, "free": 20000 << 20})
+    assert "memory-held" in findings_by_id(report(occupied))
+    own = with_changes(occupied, nvmlDeviceGetComputeRunningProcesses=[{"pid": 1}])
+    assert set(findings_by_id(report(own))) == {"memory-little"}
 
 
 def test_ecc_off_on_a_datacenter_card() -> None:
-    assert set(found(report(with_changes(H200, nvmlDeviceGetEccMode=[0, 0])))) == {"ecc-off"}
+    assert set(findings_by_id(report(with_changes(H200, nvmlDeviceGetEccMode=[0, 0])))) == {"ecc-off"}
 
 
 def test_near_the_slowdown_temperature() -> None:
-    assert set(found(report(with_changes(H200, nvmlDeviceGetTemperature={(0,): 88})))) == {"hot"}
+    assert set(findings_by_id(report(with_changes(H200, nvmlDeviceGetTemperature={(0,): 88})))) == {"hot"}
 
 
 @pytest.mark.parametrize(("mask", "id"), [(0x80, "power-brake"), (0x8, "power-brake"), (0x2, "application-clocks")])
 def test_other_reasons_for_slow_clocks(mask: int, id: str) -> None:
-    assert set(found(report(with_changes(H200, nvmlDeviceGetCurrentClocksEventReasons=mask)))) == {id}
+    assert set(findings_by_id(report(with_changes(H200, nvmlDeviceGetCurrentClocksEventReasons=mask)))) == {id}
 
 
 def test_a_forbidden_card() -> None:
-    assert found(report(with_changes(H200, nvmlDeviceGetComputeMode=2)))["compute-prohibited"].level == "problem"
+    assert findings_by_id(report(with_changes(H200, nvmlDeviceGetComputeMode=2)))["compute-prohibited"].level == "problem"
 
 
-def test_persistence_is_nothing_a_container_can_change() -> None:
+def test_persistence_mode_is_not_reported_in_a_container() -> None:
     off = with_changes(H200, nvmlDeviceGetPersistenceMode=0)
-    assert set(found(report(off))) == {"persistence"}
-    assert found(report(off, at=host(container="docker"))) == {}
+    assert set(findings_by_id(report(off))) == {"persistence"}
+    assert findings_by_id(report(off, at=host(container="docker"))) == {}
 
 
 # Drivers and frameworks
@@ -156,62 +156,64 @@ def with_cuda(version: int) -> Recording:
 
 
 def test_a_driver_too_old_for_the_card() -> None:
-    told = found(report(library=Recorded(H200, system=with_cuda(11040)), runs=software({})))
-    assert told["driver-old"].level == "problem"
-    assert "driver-old" not in found(report(library=Recorded(H200, system=with_cuda(12020)), runs=software({})))
+    findings = findings_by_id(report(library=Recorded(H200, system=with_cuda(11040)), runs=software({})))
+    assert findings["driver-old"].level == "problem"
+    assert "driver-old" not in findings_by_id(report(library=Recorded(H200, system=with_cuda(12020)), runs=software({})))
 
 
-def test_a_card_whose_drivers_have_ended() -> None:
-    assert found(report(V100, runs=software({})))["driver-last"].what.values["last"] == "580"
+def test_gpu_whose_driver_support_ended() -> None:
+    assert findings_by_id(report(V100, runs=software({})))["driver-last"].what.values["last"] == "580"
 
 
 def test_a_pytorch_newer_than_the_driver() -> None:
     result = report(library=Recorded(H200, system=with_cuda(12040)))
-    assert found(result)["torch-driver"].level == "problem"
+    assert findings_by_id(result)["torch-driver"].level == "problem"
     same_major = report(library=Recorded(H200, system=with_cuda(12040)), runs=software(torch_cuda="12.8"))
-    assert "torch-driver" not in found(same_major)
+    assert "torch-driver" not in findings_by_id(same_major)
 
 
 def test_a_pytorch_without_code_for_the_card() -> None:
-    assert found(report(V100))["torch-architecture"].level == "problem"  # CUDA 13 has no Volta
-    assert "torch-architecture" not in found(report(V100, runs=software(torch_cuda="12.6")))
+    assert findings_by_id(report(V100))["torch-architecture"].level == "problem"  # CUDA 13 has no Volta
+    assert "torch-architecture" not in findings_by_id(report(V100, runs=software(torch_cuda="12.6")))
     old = software({"torch": "1.12.1"}, torch_cuda="11.6")
-    assert "torch-architecture" in found(report(H200, runs=old))  # Hopper came with 11.8
+    assert "torch-architecture" in findings_by_id(report(H200, runs=old))  # Hopper came with 11.8
 
 
 def test_a_pytorch_after_the_last_that_runs() -> None:
-    told = found(report(V100, runs=software({"torch": "2.15.0"}, torch_cuda="12.6")))
-    assert told["torch-last"].level == "warning"
+    findings = findings_by_id(report(V100, runs=software({"torch": "2.15.0"}, torch_cuda="12.6")))
+    assert findings["torch-last"].level == "warning"
 
 
 def test_a_pytorch_without_gpus_or_for_anothers() -> None:
-    assert found(report(H200, runs=software(torch_cuda=None)))["torch-cpu"].level == "problem"
-    assert "torch-other-vendor" in found(report(H200, runs=software(torch_cuda=None, torch_rocm="6.4")))
-    assert found(report(H200, runs=software({}, torch_cuda=None))) == {}
+    assert findings_by_id(report(H200, runs=software(torch_cuda=None)))["torch-cpu"].level == "problem"
+    assert "torch-other-vendor" in findings_by_id(report(H200, runs=software(torch_cuda=None, torch_rocm="6.4")))
+    assert findings_by_id(report(H200, runs=software({}, torch_cuda=None))) == {}
 
 
 def test_a_jax_without_its_plug_in() -> None:
-    assert "jax-cpu" in found(report(H200, runs=software({"jax": "0.11.2"})))
-    assert "jax-cpu" not in found(report(H200, runs=software({"jax": "0.11.2", "jax-cuda13-plugin": "0.11.2"})))
+    assert "jax-cpu" in findings_by_id(report(H200, runs=software({"jax": "0.11.2"})))
+    assert "jax-cpu" not in findings_by_id(report(H200, runs=software({"jax": "0.11.2", "jax-cuda13-plugin": "0.11.2"})))
 
 
 def test_a_card_of_an_unknown_variant_is_judged_by_its_instruction_set() -> None:
     unknown = with_changes(V100, nvmlDeviceGetName="NVIDIA Weird 100")
-    assert {"match", "torch-architecture", "driver-last"} <= set(found(report(unknown)))
+    assert {"match", "torch-architecture", "driver-last"} <= set(findings_by_id(report(unknown)))
 
 
 def test_a_variable_that_hides_gpus_is_named_without_its_value() -> None:
-    assert found(report(H200, runs=software(hidden_by=("CUDA_VISIBLE_DEVICES",))))["hidden-some"].level == "note"
-    told = found(report(H200, runs=software(hidden_by=("CUDA_VISIBLE_DEVICES",), hides_all=True)))
-    assert told["hidden-all"].level == "problem"
+    assert findings_by_id(report(H200, runs=software(hidden_by=("CUDA_VISIBLE_DEVICES",))))["hidden-some"].level == "note"
+    findings = findings_by_id(report(H200, runs=software(hidden_by=("CUDA_VISIBLE_DEVICES",), hides_all=True)))
+    assert findings["hidden-all"].level == "problem"
 
 
 # The machine
 
 
-def test_what_a_container_leaves_too_little_of() -> None:
-    told = found(report(H200, at=host(cpu_limit=2.0, ram_limit_bytes=32 * GIB, shared_memory_bytes=64 << 20, container="docker")))
-    assert {"few-cores", "little-ram", "little-shared"} <= set(told)
+def test_container_limits_that_are_too_small() -> None:
+    findings = findings_by_id(
+        report(H200, at=host(cpu_limit=2.0, ram_limit_bytes=32 * GIB, shared_memory_bytes=64 << 20, container="docker"))
+    )
+    assert {"few-cores", "little-ram", "little-shared"} <= set(findings)
 
 
 def test_links_between_gpus() -> None:
@@ -223,10 +225,10 @@ def test_links_between_gpus() -> None:
 
     second = with_changes(H200, nvmlDeviceGetUUID="b")
     some = {(link,): int(link < 12) for link in range(18)}
-    assert set(found(report(library=Recorded(H200, second, peers=unlinked)))) == {"nvlink-down"}
-    assert found(report(library=Recorded(H200, second, peers=linked))) == {}
+    assert set(findings_by_id(report(library=Recorded(H200, second, peers=unlinked)))) == {"nvlink-down"}
+    assert findings_by_id(report(library=Recorded(H200, second, peers=linked))) == {}
     partly = [with_changes(gpu, nvmlDeviceGetNvLinkState=some) for gpu in (H200, second)]
-    assert set(found(report(library=Recorded(*partly, peers=linked)))) == {"nvlink-some"}
+    assert set(findings_by_id(report(library=Recorded(*partly, peers=linked)))) == {"nvlink-some"}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_links_between_gpus() -> None:
         ({}, "no-package", "no-gpu-no-package"),
     ],
 )
-def test_without_a_gpu_the_likeliest_reason_is_said(at: dict[str, Any], kind: str, id: str) -> None:
+def test_without_a_gpu_the_likeliest_reason_is_reported(at: dict[str, Any], kind: str, id: str) -> None:
     absences = (MissingVendor("nvidia", kind, msg(f"absent.{kind}", why="", name="")),)
     report = build_report(None, absences, host(**at), software(), Catalog())
     assert [one.id for one in report.findings] == [id]
@@ -260,7 +262,7 @@ def test_every_finding_has_a_sentence_and_advice() -> None:
             assert "{" not in english().render(message)
 
 
-def test_an_apple_or_amd_card_is_not_held_to_nvidias_rules() -> None:
+def test_nvidia_rules_are_not_applied_to_apple_and_amd_gpus() -> None:
     class One:
         def cards(self) -> tuple[Card, ...]:
             return (Card(0, "amd", "AMD Instinct MI300X", Sample(0, memory_bytes=192 * GIB), target="gfx942"),)

@@ -1,4 +1,4 @@
-"""Charts of pages speak the language of the page: marks are called by titles, and nothing is told in English alone."""
+"""Charts are in the page's language: marks have titles, and no text is in English only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_axis_or_legend_without_a_title_stays_without() -> None:
     assert whole["description"] == "막대"
 
 
-def test_a_chart_of_one_view_is_titled_alike() -> None:
+def test_single_view_chart_has_a_title_too() -> None:
     whole = picture("막대", 120, data={"values": VALUES}, **BARS)
     assert whole["encoding"]["color"]["title"] == "구성"
     assert "layer" not in whole

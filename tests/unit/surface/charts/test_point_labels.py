@@ -1,4 +1,4 @@
-"""Names beside the points of a chart never cover each other or another point."""
+"""Labels of chart points never overlap each other or another point."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_names_have_room(drawn: list[tuple[float, float, str]]) -> None:
     assert "align" in points[0]  # the answer is named whatever is in its way
     assert all("align" not in point for point in points if point["kind"] == "other")
     xs, ys = _positions([one["time"] for one in points], WIDTH), _positions([-one["cost"] for one in points], HEIGHT)
-    named = {
+    boxes = {
         n: _box(xs[n], ys[n], LETTER_WIDTH * len(one["name"]), tuple(one[key] for key in LABEL_PLACE))
         for n, one in enumerate(points)
         if "align" in one
     }
-    for n, box in named.items():
+    for n, box in boxes.items():
         if n == 0:
             continue
-        assert not any(_overlap(box, other) for m, other in named.items() if m != n)
+        assert not any(_overlap(box, other) for m, other in boxes.items() if m != n)
         assert not any(_overlap(box, (x - 7, y - 7, x + 7, y + 7)) for m, (x, y) in enumerate(zip(xs, ys, strict=True)) if m != n)

@@ -60,7 +60,7 @@ def test_paths_are_refused_before_names_are_looked_up(name: str, catalog: Catalo
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_no_way_in_reads_a_file_or_shows_the_home_folder(name: str, home: Path) -> None:
+def test_no_endpoint_reads_a_file_or_shows_the_home_folder(name: str, home: Path) -> None:
     for path, more in (
         ("fit", {"gpu": "T4"}),
         ("estimate", {"task": "decode", "gpu": "T4"}),

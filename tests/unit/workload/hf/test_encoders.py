@@ -11,11 +11,11 @@ from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 
 HIDDEN, LAYERS = 64, 3
-PLAIN: dict[str, Any] = {
+DEBERTA: dict[str, Any] = {
     "model_type": "deberta-v2", "hidden_size": HIDDEN, "intermediate_size": 128, "num_hidden_layers": LAYERS,
     "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 512, "type_vocab_size": 0,
 }  # fmt: skip
-RELATIVE = PLAIN | {"relative_attention": True, "position_buckets": 32, "pos_att_type": "p2c|c2p"}
+RELATIVE = DEBERTA | {"relative_attention": True, "position_buckets": 32, "pos_att_type": "p2c|c2p"}
 SQUARE = HIDDEN * (HIDDEN + 1)
 
 
@@ -26,10 +26,10 @@ def total(config: dict[str, Any], **changes: Any) -> int:
 
 
 def test_relative_attention_adds_a_table_of_positions_and_its_projections() -> None:
-    assert total(RELATIVE) - total(PLAIN) == 2 * 32 * HIDDEN + LAYERS * 2 * SQUARE
-    assert total(RELATIVE, share_att_key=True) - total(PLAIN) == 2 * 32 * HIDDEN  # the keys' own projections do
-    assert total(RELATIVE, pos_att_type=["c2p"]) - total(PLAIN) == 2 * 32 * HIDDEN + LAYERS * SQUARE
-    assert total(RELATIVE, pos_att_type=7) - total(PLAIN) == 2 * 32 * HIDDEN
+    assert total(RELATIVE) - total(DEBERTA) == 2 * 32 * HIDDEN + LAYERS * 2 * SQUARE
+    assert total(RELATIVE, share_att_key=True) - total(DEBERTA) == 2 * 32 * HIDDEN  # the keys' own projections do
+    assert total(RELATIVE, pos_att_type=["c2p"]) - total(DEBERTA) == 2 * 32 * HIDDEN + LAYERS * SQUARE
+    assert total(RELATIVE, pos_att_type=7) - total(DEBERTA) == 2 * 32 * HIDDEN
     assert total(RELATIVE, norm_rel_ebd="layer_norm") - total(RELATIVE) == 2 * HIDDEN
     assert total(RELATIVE, conv_kernel_size=3) - total(RELATIVE) == 3 * HIDDEN * HIDDEN + 3 * HIDDEN
 
@@ -40,14 +40,14 @@ def test_relative_attention_adds_a_table_of_positions_and_its_projections() -> N
      ({"position_buckets": None, "max_relative_positions": -1}, 512), ({"position_buckets": 16}, 16)],
 )  # fmt: skip
 def test_positions_reach_as_far_as_the_first_size_that_is_one(changes: dict[str, Any], span: int) -> None:
-    assert total(RELATIVE, share_att_key=True, **changes) - total(PLAIN) == 2 * span * HIDDEN
+    assert total(RELATIVE, share_att_key=True, **changes) - total(DEBERTA) == 2 * span * HIDDEN
 
 
 def test_the_first_deberta_projects_without_a_bias_of_keys() -> None:
-    old = PLAIN | {"model_type": "deberta"}
+    old = DEBERTA | {"model_type": "deberta"}
     both = total(old, relative_attention=True, pos_att_type=["c2p", "p2c"], max_relative_positions=32)
     one = total(old, relative_attention=True, pos_att_type=["c2p"], max_relative_positions=32)
-    assert both - one == LAYERS * (HIDDEN * HIDDEN + HIDDEN)  # what asks back has a bias
+    assert both - one == LAYERS * (HIDDEN * HIDDEN + HIDDEN)  # the inverse relative projection has a bias
     assert total(old) > total(old, position_biased_input=False)
 
 

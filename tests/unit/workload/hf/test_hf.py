@@ -1,4 +1,4 @@
-"""A config.json as it stands becomes a shape; nonsense is an error that names the field."""
+"""An unmodified config.json becomes a shape; invalid values are errors that name the field."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_llama_is_read_as_it_is() -> None:
         ("num_local_experts", 8),  # and no word on how many are used
     ],
 )
-def test_nonsense_is_refused_by_the_fields_name(key: str, value: object) -> None:
+def test_invalid_values_are_refused_with_the_field_name(key: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         _read(**{key: value})
-    named = {"num_local_experts": "num_experts_per_tok"}.get(key, key)
+    field = {"num_local_experts": "num_experts_per_tok"}.get(key, key)
     assert caught.value.kind == "bad-config"
-    assert caught.value.message.values["field"] == named
+    assert caught.value.message.values["field"] == field
     assert caught.value.hint is not None
 
 
@@ -59,7 +59,7 @@ def test_a_field_of_a_nested_config_is_named_by_its_path() -> None:
     assert caught.value.message.values["field"] == "text_config.hidden_size"
 
 
-def test_two_halves_written_as_one_are_at_least_two() -> None:
+def test_fused_gate_up_size_is_halved_and_below_2_is_refused() -> None:
     assert _read(model_type="qwen", intermediate_size=22016).ffn == 11008
     with pytest.raises(UsageError, match="intermediate_size is 1, outside 2 to"):
         _read(model_type="qwen", intermediate_size=1)
@@ -114,7 +114,7 @@ def test_heads_of_keys_and_values_under_every_spelling() -> None:
     assert _read(num_key_value_heads=None).kv_heads == 32
 
 
-def test_mixtures_under_every_spelling() -> None:
+def test_moe_fields_in_every_spelling() -> None:
     qwen = _read(model_type="qwen2_moe", num_experts=60, num_experts_per_tok=4, moe_intermediate_size=1408,
                  shared_expert_intermediate_size=5632, decoder_sparse_step=2)  # fmt: skip
     assert qwen.experts is not None

@@ -73,13 +73,13 @@ def beside(config: dict[str, Any], **vision: Any) -> int:
     return total(config | {"vision_config": config["vision_config"] | vision}) - total(without)
 
 
-def test_a_tower_of_a_kind_not_known_to_us_is_not_guessed() -> None:
+def test_unknown_vision_tower_is_not_guessed() -> None:
     assert beside(LLAVA_7B, model_type="siglip2_navit") == 0
     assert beside(LLAVA_7B | {"model_type": "novel_llava"}) == 0
     assert beside(LLAVA_7B) == 303_507_456 + 20_979_712  # CLIP ViT-L/14-336 and its projector
 
 
-def test_what_a_config_says_of_its_tower_counts() -> None:
+def test_vision_tower_fields_of_a_config_are_used() -> None:
     assert beside(MISTRAL_SMALL_24B | {"multimodal_projector_bias": True}) - beside(MISTRAL_SMALL_24B) == 2 * 5120
     merger = beside(QWEN3_VL_8B) - beside(QWEN3_VL_8B, deepstack_visual_indexes=[8, 16])
     assert beside(QWEN3_VL_8B, deepstack_visual_indexes=[8, 16]) - beside(QWEN3_VL_8B, deepstack_visual_indexes=[8]) == merger > 0
@@ -93,7 +93,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("told", "native"),
+    ("dtype", "native"),
     [
         (None, ""),
         ("int4", ""),
@@ -107,8 +107,8 @@ SMALL: dict[str, Any] = {
         ({"quant_method": "quip", "bits": 4}, ""),
     ],
 )
-def test_published_weights_are_as_wide_as_their_config_says_where_we_know_the_word(told: Any, native: str) -> None:
-    shape = shape_from_config(SMALL | {"quantization_config": told}, "m")
+def test_published_weights_have_the_config_s_dtype_if_known(dtype: Any, native: str) -> None:
+    shape = shape_from_config(SMALL | {"quantization_config": dtype}, "m")
     assert isinstance(shape, Transformer)
     assert shape.native == native
 

@@ -26,7 +26,7 @@ def test_a_llama_is_read_with_its_bytes_by_type(tmp_path: Path) -> None:
     assert shape.stored_bytes == sum(weights.values())
 
 
-def test_version_2_is_read_alike(tmp_path: Path) -> None:
+def test_version_2_is_read_the_same_way(tmp_path: Path) -> None:
     assert read_gguf(write(tmp_path / "m.gguf", gguf_bytes(version=2)))[0].layers == 2
 
 
@@ -56,7 +56,7 @@ def test_every_type_has_its_published_bits_a_weight() -> None:
         ({"general.architecture": "newcomer"}, "newcomer"),
     ],
 )
-def test_architectures_bear_config_jsons_names(tmp_path: Path, metadata: dict[str, Any], model_type: str) -> None:
+def test_architectures_have_config_json_names(tmp_path: Path, metadata: dict[str, Any], model_type: str) -> None:
     shape = _read(tmp_path, metadata)
     assert shape.model_type == model_type
     assert (shape.experts is not None) == ("expert_count" in metadata)
@@ -76,12 +76,12 @@ def test_deepseeks_latent_attention_in_both_forms(tmp_path: Path) -> None:
     assert (older.experts.shared_ffn, older.experts.dense_layers) == (64, 1)
 
 
-def test_numbers_given_layer_by_layer_count_by_the_largest(tmp_path: Path) -> None:
+def test_per_layer_values_count_by_the_largest(tmp_path: Path) -> None:
     shape = _read(tmp_path, {"attention.head_count_kv": [2, 4], "feed_forward_length": [512, 1024]})
     assert (shape.kv_heads, shape.ffn) == (4, 1024)
 
 
-def test_biases_are_what_the_tensors_show(tmp_path: Path) -> None:
+def test_biases_follow_the_tensors(tmp_path: Path) -> None:
     tensors = TENSORS | {"blk.0.attn_q.bias": (0, (256,)), "output.weight": (14, (256, 32))}
     shape, _ = read_gguf(write(tmp_path / "m.gguf", gguf_bytes(LLAMA | {"general.architecture": "llama"}, tensors)))
     assert (shape.qkv_bias, shape.out_bias, shape.tied) == (True, False, False)
@@ -95,13 +95,13 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "clip", "t5"])
-def test_what_is_no_decoder_is_refused(tmp_path: Path, architecture: str) -> None:
+def test_non_decoder_is_refused(tmp_path: Path, architecture: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_gguf(write(tmp_path / "m.gguf", gguf_bytes(LLAMA | {"general.architecture": architecture})))
     assert caught.value.kind == "unsupported-model"
 
 
-def test_a_file_cut_at_any_byte_says_what_it_lacks(tmp_path: Path) -> None:
+def test_truncated_file_error_names_the_missing_part(tmp_path: Path) -> None:
     whole = gguf_bytes()
     path = tmp_path / "m.gguf"
     for length in [*range(0, 1200, 7), len(whole) - 40_000, len(whole) - 33]:
@@ -112,7 +112,7 @@ def test_a_file_cut_at_any_byte_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [8, 16])
-def test_absurd_counts_are_refused_before_anything_is_built(tmp_path: Path, place: int) -> None:
+def test_absurd_counts_are_refused_before_allocation(tmp_path: Path, place: int) -> None:
     data = bytearray(gguf_bytes())
     for count in (1 << 63, 1 << 40, 900_000):
         data[place : place + 8] = struct.pack("<Q", count)
@@ -175,8 +175,8 @@ def _read(folder: Path, changes: dict[str, Any]) -> Transformer:
     """A llama's metadata with changes; keys without an architecture get the new one's."""
     name = changes.get("general.architecture", "llama")
     merged = {key.removeprefix("llama."): value for key, value in LLAMA.items()} | changes
-    kept = ("general.", "tokenizer.")
-    metadata = {key if key.startswith(kept) else f"{name}.{key}": value for key, value in merged.items()}
+    prefixes = ("general.", "tokenizer.")
+    metadata = {key if key.startswith(prefixes) else f"{name}.{key}": value for key, value in merged.items()}
     return read_gguf(write(folder / "m.gguf", gguf_bytes(metadata)))[0]
 
 

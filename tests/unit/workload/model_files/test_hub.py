@@ -1,4 +1,4 @@
-"""A config is fetched from where it lies: so much of it and no more, and a token goes to that host alone."""
+"""A config is fetched from its host, up to a size limit, and a token is sent to that host only."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield running
 
 
-def test_the_token_goes_to_the_hub_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_sent_to_the_hub_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.on("/config.json", TINY)
     assert hub.fetch(f"{server.url}/config.json", "secret") == TINY
-    assert "Authorization" not in server.asked[-1].headers
+    assert "Authorization" not in server.received[-1].headers
     monkeypatch.setattr(hub, "HOST", "127.0.0.1")
     hub.fetch(f"{server.url}/config.json", "secret")
-    assert server.asked[-1].headers["Authorization"] == "Bearer secret"
+    assert server.received[-1].headers["Authorization"] == "Bearer secret"
     hub.fetch(f"{server.url}/config.json", None)
-    assert "Authorization" not in server.asked[-1].headers
+    assert "Authorization" not in server.received[-1].headers
 
 
 def test_a_redirect_to_a_connection_others_can_read_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_a_redirect_to_a_connection_others_can_read_is_not_followed(server: Serv
 
 
 def test_a_redirect_to_a_safe_one_is_followed(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:  # speaks no TLS, and is asked for it
+    with socket.create_server(("127.0.0.1", 0)) as other:  # speaks no TLS, but gets a TLS request
         server.on("/config.json", Answer(302, headers={"Location": f"https://127.0.0.1:{other.getsockname()[1]}/there"}))
         greeting: list[bytes] = []
 
@@ -68,10 +68,10 @@ def test_a_redirect_to_a_safe_one_is_followed(server: Server) -> None:
 
 def test_no_more_is_read_than_shows_that_it_is_too_much(server: Server) -> None:
     server.on("/config.json", Answer(endless=True))
-    found = hub.fetch(f"{server.url}/config.json", None)
-    assert len(found) == MAX_CONFIG_BYTES + 1
+    content = hub.fetch(f"{server.url}/config.json", None)
+    assert len(content) == MAX_CONFIG_BYTES + 1
     with pytest.raises(UsageError) as refused:
-        parse_config(found, "there")
+        parse_config(content, "there")
     assert refused.value.message.id == "error.config-too-long"
 
 
@@ -92,9 +92,7 @@ def test_an_answer_that_is_no_http_is_a_failed_fetch() -> None:
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_a_cache_elsewhere_is_looked_into_and_its_newest_config_is_taken(
-    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_configured_cache_folder_gives_its_newest_config(variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "ours"))
     monkeypatch.setenv(variable, str(tmp_path / "theirs"))
@@ -112,7 +110,7 @@ def test_a_cache_elsewhere_is_looked_into_and_its_newest_config_is_taken(
     assert hub.hub_config("org/a") == {"hidden_size": 64}
 
 
-def test_without_settings_the_caches_are_where_the_users_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_cache_folders_are_the_user_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -129,15 +127,15 @@ def test_a_cache_that_cannot_be_written_costs_a_fetch_and_no_more(monkeypatch: p
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    asked: list[str] = []
+    requests: list[str] = []
 
     def fetched(url: str, token: str | None) -> bytes:
-        asked.append(url)
+        requests.append(url)
         return TINY
 
     monkeypatch.setattr(hub, "fetch", fetched)
     assert hub.hub_config("org/a") == hub.hub_config("org/a")
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_a_cache_that_cannot_be_written_costs_a_fetch_and_no_more(monkeypatch: p
         ('{"a":' + "[" * 200_000, "nested too deeply"),
     ],
 )
-def test_json_that_means_two_things_or_nothing_is_refused_in_words(text: str, why: str) -> None:
+def test_ambiguous_or_empty_json_is_refused_with_a_message(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read_object(text)
 

@@ -42,7 +42,7 @@ def test_a_missing_neighbour_is_named(tmp_path: Path) -> None:
     assert "gone.safetensors" in str(caught.value.message.values["path"])
 
 
-def test_a_file_cut_at_any_byte_says_what_it_lacks(tmp_path: Path) -> None:
+def test_truncated_file_error_names_the_missing_part(tmp_path: Path) -> None:
     whole = safetensors_bytes()
     for length in range(len(whole)):
         assert _why(write(tmp_path / "m.safetensors", whole[:length])).id == "safetensors.cut"
@@ -72,7 +72,7 @@ def test_a_wrong_tensor_is_named(tmp_path: Path, entry: Any, key: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "id"), [(b"[1]", "not-object"), (b"{", "not-json"), (b"\xff\xfe", "not-json")])
-def test_what_is_no_json_object_is_refused(tmp_path: Path, text: bytes, id: str) -> None:
+def test_header_that_is_no_json_object_is_refused(tmp_path: Path, text: bytes, id: str) -> None:
     path = write(tmp_path / "m.safetensors", struct.pack("<Q", len(text)) + text)
     assert _why(path).id == f"safetensors.{id}"
 

@@ -1,4 +1,4 @@
-"""Many lines of a trace at once: read as the line-by-line reader would, or left to it; never guessed."""
+"""Bulk parsing of trace lines: the same as line by line, or left to that parser; never guessed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from whichgpu.base.errors import UsageError
 from whichgpu.workload.traces.batches import DATE_CHARACTERS, csv_batches, json_batches
 from whichgpu.workload.traces.lines import hashes_of
 
-PLAIN = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", dated=False)
+BATCHES = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", dated=False)
 DATED = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", dated=True)
 
 
-def test_plain_lines_are_columns_in_whatever_order_the_header_has() -> None:
+def test_simple_lines_are_columns_in_the_header_s_order() -> None:
     batch = csv_batches(["output", "extra", "time", "prompt"], "time", "prompt", "output", dated=False)(
         ["7,x,0.5,100", "8,y,1.5,200"]
     )
@@ -38,8 +38,8 @@ def test_plain_lines_are_columns_in_whatever_order_the_header_has() -> None:
         ['1,"2",3'],
     ],
 )
-def test_lines_that_are_not_plainly_right_go_the_slow_way(lines: list[str]) -> None:
-    assert PLAIN(lines) is None
+def test_irregular_lines_use_the_slow_parser(lines: list[str]) -> None:
+    assert BATCHES(lines) is None
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
@@ -61,11 +61,11 @@ def test_dates_of_utc_are_seconds(zone: str) -> None:
         ["2026-01-01T00:00:00." + "0" * DATE_CHARACTERS],
     ],
 )
-def test_dates_that_need_a_closer_look_get_one(dates: list[str]) -> None:
+def test_irregular_dates_use_the_slow_parser(dates: list[str]) -> None:
     assert DATED([f"{date},1,2" for date in dates]) is None
 
 
-def test_json_lines_are_columns_too_with_the_blocks_prompts_are_known_by() -> None:
+def test_json_lines_are_columns_too_with_prefix_hash_blocks() -> None:
     read = json_batches("at", "in", "out", "hash")
     batch = read(['{"at": 1, "in": 100, "out": 7, "hash": [1, 2], "more": null}', '{"at": 2, "in": 200, "out": 8, "hash": []}'])
     assert batch is not None
@@ -89,7 +89,7 @@ def test_json_lines_are_columns_too_with_the_blocks_prompts_are_known_by() -> No
         ["{" * 5000],
     ],
 )
-def test_json_that_is_not_plainly_right_goes_the_slow_way(lines: list[str]) -> None:
+def test_irregular_json_uses_the_slow_parser(lines: list[str]) -> None:
     assert json_batches("at", "in", "out", "hash")(lines) is None
 
 

@@ -129,7 +129,7 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
             assert "save" in english().render(caught.value.hint)
 
 
-def test_more_requests_than_are_kept_is_an_error_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_requests_are_an_error_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_REQUESTS", 1000)
     path = written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1001)
     with pytest.raises(UsageError, match="line 1002: more than 1,000 requests") as caught:
@@ -157,7 +157,7 @@ def test_a_line_without_end_is_refused_after_a_piece_of_it(tmp_path: Path) -> No
         ("", '{{"time": {at}.25, "prompt": {n}, "output": {m}, "more": "x"}}'),
     ],
 )
-def test_lines_read_together_say_what_they_say_one_by_one(
+def test_lines_parsed_in_bulk_equal_lines_parsed_singly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, line: str
 ) -> None:
     lines = [line.format(at=at, hour=at // 60, second=at % 60, n=1 + at * 7 % 900, m=at * 3 % 40) for at in range(300)]
@@ -177,12 +177,12 @@ def test_lines_read_together_say_what_they_say_one_by_one(
     assert len(calls) == 300
 
 
-def test_how_much_is_read_is_told(tmp_path: Path) -> None:
-    told: list[float] = []
-    read_trace(written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1_000_000), told.append)
-    assert told == sorted(told)
-    assert len(told) > 2
-    assert told[-1] == 1.0
+def test_bytes_read_are_reported(tmp_path: Path) -> None:
+    progress: list[float] = []
+    read_trace(written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1_000_000), progress.append)
+    assert progress == sorted(progress)
+    assert len(progress) > 2
+    assert progress[-1] == 1.0
 
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
         ("arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv", 28257, None),
     ],
 )
-def test_published_traces_are_read_as_they_stand(name: str, requests: int, rate: float | None) -> None:
+def test_published_traces_are_read_unmodified(name: str, requests: int, rate: float | None) -> None:
     trace = read_trace(TRACES / name)
     assert len(trace) == requests
     assert trace.rate == (pytest.approx(rate, rel=0.01) if rate else None)
@@ -210,7 +210,7 @@ def test_published_traces_are_read_as_they_stand(name: str, requests: int, rate:
     assert len(trace.hashes) == (requests if name.endswith("jsonl") else 0)
 
 
-def test_a_trace_asked_for_again_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_trace_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "time,prompt,output\n1,5,5\n")
     first = reader.cached_trace(path)
     assert reader.cached_trace(tmp_path / "." / "trace.csv") is first

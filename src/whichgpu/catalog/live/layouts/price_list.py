@@ -97,7 +97,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
             payment=str(cells["payment"]) if cells.get("payment") else None,
             upfront=parse_price(upfront) if upfront not in (None, "") else None,
             includes=str(cells.get("includes") or "gpu+host"),
-            seen=day,
+            observed_on=day,
         )
 
 

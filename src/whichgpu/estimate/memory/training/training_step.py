@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.overhead import LOADED_KERNELS, context_bytes, device_range, kernel_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS, MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
 from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
@@ -32,10 +33,13 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
     else:
         raise TypeError(f"no training memory for {type(shape).__name__}")
     allocated = sum(parts.values())
-    parts |= {"workspace": workspace_bytes(gpu), "context": context_bytes(gpu), "slack": int((reserved - 1) * allocated)}
+    kernels = kernel_bytes(engine_record(workload.engine, workload.year).memory, gpu)
+    context = context_bytes(gpu, kernels)
+    parts |= {"workspace": workspace_bytes(gpu), "context": context, "slack": int((reserved - 1) * allocated)}
     measured = (isinstance(shape, Mlp) or shape.model_type in MEASURED_FAMILIES) and _as_measured(workload)
     spreads = (ALLOCATED_RANGE, DEVICE_RANGE) if measured else (ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER)
-    return build_estimate(parts, *spreads, sources=("h200-training",))
+    on_device = device_range(spreads[1], parts, kernels, LOADED_KERNELS)
+    return build_estimate(parts, spreads[0], on_device, sources=("h200-training",))
 
 
 def least_memory(workload: Workload, shape: Transformer) -> float:
@@ -77,7 +81,7 @@ def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
             weights,
             states=[size for one in weights for size in state_sizes(workload, one, widths.parameter)],
             accumulated=weights if workload.accumulation > 1 else (),
-            step_temporary=step_temporary(workload, sum(weights)),
+            step_temporary=step_temporary(workload, sum(weights), max(weights)),
             fixed={"activations": entry.size},
         )
     )

@@ -104,6 +104,8 @@ def _memory_request(workload: Workload) -> Workload:
         seq_in=workload.seq_in,
         optimizer=workload.optimizer,
         optimizer_fused=workload.optimizer_fused,
+        engine=None if workload.optimizer_fused else workload.engine,  # Engine and year decide what an unfused step holds.
+        year=None if workload.optimizer_fused else workload.year,
         include_optimizer_step=workload.include_optimizer_step,
         checkpointing=workload.checkpointing,
         lora_rank=workload.lora_rank,
@@ -165,7 +167,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
             [] if rank else [size for size in tables if size != tied] + ([other] if other else []),
             0 if rank else tied,
             shard_sizes(trained, gradients) if workload.accumulation > 1 else (),
-            sum(shard_sizes([step_temporary(workload, sum(trained))], states)) + _dequantised(step),
+            sum(shard_sizes([step_temporary(workload, sum(trained), max(trained, default=0))], states)) + _dequantised(step),
             {"activations": waiting},
             gradients,
         ),

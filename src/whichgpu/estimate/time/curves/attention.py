@@ -43,7 +43,7 @@ def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arra
     start = stack.parameter(p, "attention.clocks_per_query_block")
     start = start * np.where(asynchronous, 1.0, p["attention.query_block_ratio.synchronous"])
     blocks, pairs, flops_per_pair = _tiles(stack)
-    unit, rounds = _wide(stack.unit), np.ceil(blocks / gpus.sms)  # an SM runs so many blocks one after another
+    unit, rounds = _wide(stack.unit), np.ceil(blocks / gpus.sms)  # blocks that an SM runs one after another
     gemms = pairs * flops_per_pair * np.maximum(rounds / gpus.sm_rates[unit], blocks / gpus.sustained_rates[unit])
     compute = gemms * slowdown + rounds * (pairs * exponential + start) / gpus.clock
     compute = np.maximum(compute, power_bound(stack.flops, stack.unit, gpus, p))
@@ -104,8 +104,10 @@ def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
         head = keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
         serial = head * np.maximum(batch * heads / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
         compute = np.where(whole, np.maximum(serial, compute), compute)
-    # llama.cpp's kernel reads the KV cache again for each query head of a group.
-    reads = np.where(stack.has_role("gguf"), heads / stack.size("kv_heads"), 1.0)
+    # These kernels read the KV cache again for each query head of a group: llama.cpp's from memory, `per-head` from the L2.
+    group = heads / stack.size("kv_heads")
+    reads = np.where(stack.has_role("gguf"), group, 1.0)
+    reads = np.where(stack.has_role("per-head"), 1.0 + (group - 1.0) / p["memory.l2_speedup"], reads)
     memory = (stack.read * reads + stack.write) / _bandwidth(gpus, p)
     starts = batch * stack.size("kv_heads") * p["attention.decode_clocks_per_sequence"] / gpus.sms
     splits = np.minimum(np.ceil(keys / SPLIT_KEYS), MAX_SPLITS) * p["attention.decode_clocks_per_split"]

@@ -15,7 +15,7 @@ from whichgpu.estimate.time.curves.parameters import parameters as fitted_parame
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, CURVE_BY_KIND, Op
 
-TIME_CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # "stream" is the part of GEMM time spent reading weights
+TIME_CLASSES = ("gemm", "stream", "attention", "conv", "moe", "memory")  # "stream" is the part of GEMM time spent reading weights
 STREAM_INDEX = TIME_CLASSES.index("stream")
 CACHED_NUMBERS = 1 << 17  # largest array that stays in a CPU core's cache; more GPUs are timed in several parts
 CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
@@ -28,7 +28,6 @@ CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
 }
 CURVES_WITH_READ_SHARE: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], tuple[Array, Array]]] = {
     "gemm": gemm.seconds_and_read_share,
-    "moe": moe.seconds_and_read_share,
     "mmq": mmq.seconds_and_read_share,
 }
 

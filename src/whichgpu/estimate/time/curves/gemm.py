@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
+from whichgpu.estimate.time.curves.gpus import MATRIX_ROWS, GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import SIMT_TILES, TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
@@ -15,6 +15,7 @@ ALIGNED_ELEMENTS: Final = 8.0  # elements to which rows in memory must be aligne
 SMALL_SIDE: Final = 64.0  # largest m and n of the batched GEMMs that have their own kernels
 MISALIGNED_TILE_SIDE: Final = 128.0  # smallest tile side of kernels for misaligned rows
 TINY: Final = 1e-300  # avoids 0/0
+CUBLASLT: Final = "cublaslt"  # cuBLASLt's kernels for quantised operands, which training runs (NVIDIA Transformer Engine)
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -40,7 +41,7 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     if experts.any():
         slowest = stack.flops * dequantised_expert_slowdown(stack, gpus, p) / rate
         compute = np.maximum(compute, np.where(experts, slowest, 0.0))
-    compute *= slowdown(stack, gemms, odd, gpus, p) / peak_share(unit, gpus, p)
+    compute *= slowdown(stack, gemms, odd, gpus, p) / stack_peak_share(stack, gpus, p)
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, row_by_row = bandwidth_seconds(stack, gemms, small, gpus, p)
     np.minimum(compute, row_by_row, out=compute)
@@ -64,6 +65,15 @@ def tile_model(unit: str, odd: Mask, small: Mask, p: Parameters) -> TileModel:
     return TileModel(TENSOR_TILES, edge, fills, split, p["gemm.split_k_seconds"], min_side)
 
 
+def stack_peak_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the share of peak FLOP/s that each large GEMM achieves; cuBLASLt's fp8 kernels achieve one share on all chips."""
+    share = peak_share(stack.unit, gpus, p)
+    stated = p.get(f"gemm.peak_share.{stack.unit}.{CUBLASLT}")
+    if stated is None or not (library := stack.has_role(CUBLASLT)).any():
+        return share
+    return np.where(library & (gpus.native[stack.unit] > 0), stated, share)
+
+
 def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the share of peak FLOP/s that large GEMMs achieve in an arithmetic unit such as fp8, less if it is emulated."""
     stated = p.get(f"gemm.peak_share.{unit}", p["gemm.peak_share"])
@@ -78,15 +88,22 @@ def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def misaligned(stack: OperatorStack, gemms: GemmShapes) -> Mask:
-    """Whether operand rows are misaligned for tensor-core kernels; the batch does not matter."""
-    sides = np.where(stack.has_role("wgrad"), gemms.m, gemms.k)
-    return (np.mod(gemms.n, ALIGNED_ELEMENTS) > 0) | (np.mod(sides, ALIGNED_ELEMENTS) > 0)
+    """Whether operand rows are misaligned for tensor-core kernels; the batch does not matter.
+
+    Rows lie along k, or along m in weight gradients, which sum over tokens; an expert's mean number of tokens is no row's length.
+    """
+    odd_m, odd_n, odd_k = (np.mod(side, ALIGNED_ELEMENTS) > 0 for side in (gemms.m, gemms.n, gemms.k))
+    odd_rows = np.where(stack.has_role("wgrad"), odd_m, odd_k)
+    return odd_n | np.where(stack.is_kind("grouped_gemm"), odd_m & odd_k, odd_rows)
 
 
 def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the factor by which a GEMM's arithmetic is slower: misaligned rows, transposed operands, dequantised weights."""
     unit = stack.unit
     factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.parameter(p, "gemm.arithmetic_slowdown")
+    if UNITS[unit].product_class == "16bit" and (grouped := stack.is_kind("grouped_gemm")).any():
+        newest = gpus.matrix_rows >= MATRIX_ROWS["tcgen05"]
+        factor = factor * np.where(grouped & newest, p["gemm.grouped_slowdown.tcgen05"], 1.0)
     bulk = gpus.bulk_copies > 0  # Bulk copies (TMA) need alignment, so misaligned rows cost these chips more.
     if odd.any():
         even = (np.mod(gemms.n, 2.0) == 0) & (np.mod(gemms.k, 2.0) == 0)  # Pairs of elements can still be loaded at once.

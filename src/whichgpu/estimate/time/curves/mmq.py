@@ -93,10 +93,12 @@ def _tile_seconds(stack: OperatorStack, padded_rows: Array, gpus: GpuColumns, p:
 
 
 def _vector_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the seconds of MMVQ's dot products; weights with nested scales (K-quants, IQ) take more work to unpack."""
+    """Return the seconds of MMVQ's dot products; on AMD weights with nested scales (K-quants, IQ) take more work to unpack."""
+    amd = np.array([target.startswith("gfx") for target in gpus.targets])[:, None, None]
     nested = np.where(stack.size("nested_scales", 0.0) > 0, p["mmq.nested_scales_slowdown"], 1.0)
-    products = stack.size("m") * stack.size("n") * stack.size("k") * nested
-    return products / (p["mmq.vector_products_per_clock"] * gpus.sms * gpus.clock)
+    products = stack.size("m") * stack.size("n") * stack.size("k")
+    per_clock = np.where(amd, p["mmq.vector_products_per_clock.amd"] / nested, p["mmq.vector_products_per_clock"])
+    return products / (per_clock * gpus.sms * gpus.clock)
 
 
 def _read_seconds(stack: OperatorStack, tiles: Array, gpus: GpuColumns, p: Parameters) -> Array:

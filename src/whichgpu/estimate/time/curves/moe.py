@@ -17,17 +17,11 @@ ACTIVATION_BYTES = 2.0  # bytes per element between the kernels, which are 16-bi
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds of one MoE layer's routed experts, [gpus, operators, batches]."""
-    return seconds_and_read_share(stack, gpus, p)[0]
-
-
-def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """Return the seconds of each MoE layer and the share of them spent reading weights and moving activations."""
     native = gpus.native.get(stack.unit, np.ones(1)) > 0
     dequantised = weight_only(stack) | (UNITS[stack.unit].below_16_bits & ~native)
     memory = weight_seconds(stack, dequantised, gpus, p) + activation_bytes(stack) * p["moe.activation_passes"] / gpus.bandwidth
     compute = padded_flops(stack, gpus, p) / flop_rate(stack, dequantised, gpus, p)
-    total = memory + compute + latency(stack, dequantised, gpus, p) + quantisation(stack, dequantised, gpus, p)
-    return total, memory / total
+    return memory + compute + latency(stack, dequantised, gpus, p) + quantisation(stack, dequantised, gpus, p)
 
 
 def formats(stack: OperatorStack) -> list[tuple[str, str]]:
@@ -75,7 +69,7 @@ def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p:
 
 
 def activation_bytes(stack: OperatorStack) -> Array:
-    """Return the bytes an MoE layer's kernels move beside weights if each reads its input and writes its output once."""
+    """Return the bytes an MoE layer's kernels move in addition to weights if each reads its input and writes its output once."""
     rows, hidden, inner = stack.size("rows"), stack.size("hidden"), stack.size("ffn")
     operands = np.where(weight_only(stack), ACTIVATION_BYTES, min(UNITS[stack.unit].bytes, ACTIVATION_BYTES))
     gathered = rows * hidden * (ACTIVATION_BYTES + operands)

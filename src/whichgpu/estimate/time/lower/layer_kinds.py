@@ -9,6 +9,7 @@ import msgspec
 
 from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.workload.layouts import stage_layers
+from whichgpu.workload.parameters import attention_matrices, mlp_matrices
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel
 
@@ -21,9 +22,32 @@ class LayerKind(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def layer_kinds(shape: Transformer, parallel: Parallel) -> tuple[tuple[LayerKind, int], ...]:
-    """Return the kinds of decoder layers (encoder layers if there is no decoder) and their counts on the fullest stage."""
-    return tuple(Counter(layer_kind(shape, index) for index in stage_layers(shape.layers, parallel.pp, 0)).items())
+def layer_kinds(shape: Transformer, parallel: Parallel, stage: int = 0) -> tuple[tuple[LayerKind, int], ...]:
+    """Return the kinds of decoder layers (encoder layers if there is no decoder) and their counts on a pipeline stage."""
+    return tuple(Counter(layer_kind(shape, index) for index in stage_layers(shape.layers, parallel.pp, stage)).items())
+
+
+@lru_cache(maxsize=256)
+def slowest_stage(shape: Transformer, stages: int) -> int:
+    """Return the pipeline stage with the most arithmetic in training; the last one also has the output head.
+
+    >>> from whichgpu.workload.models import find_model
+    >>> [slowest_stage(find_model(name), 8) for name in ("llama-3-70b", "llama-3.1-405b")]
+    [7, 0]
+    """
+    if stages == 1 or shape.encoder_layers:
+        return 0
+    work = [sum(_layer_work(shape, index) for index in stage_layers(shape.layers, stages, stage)) for stage in range(stages)]
+    work[-1] += float(shape.hidden * shape.vocab if shape.head else 0)
+    return max(range(stages), key=work.__getitem__)
+
+
+def _layer_work(shape: Transformer, index: int) -> float:
+    """Return the weights that a token is multiplied by in a layer; attention scores are left out, as layers share them."""
+    experts = shape.experts if is_moe_layer(shape, index) else None
+    widths = [experts.ffn] * experts.active + [experts.shared_ffn] if experts else [shape.ffn]
+    matrices = [*attention_matrices(shape), *(matrix for ffn in widths for matrix in mlp_matrices(shape, ffn))]
+    return float(sum(rows * columns for rows, columns in matrices))
 
 
 def layer_kind(shape: Transformer, index: int) -> LayerKind:

@@ -12,7 +12,6 @@ from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, LoweringOptions
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
 from whichgpu.estimate.time.lower.fused.fusion_rules import fuse
 from whichgpu.estimate.time.lower.host_calls import charge_host_cost, view_overhead
-from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
@@ -64,7 +63,7 @@ def lowering_options(workload: Workload) -> LoweringOptions:
     precision = workload.precision or "fp32"
     single = "tf32" if precision == "tf32" else "fp32"
     default = precision == "fp32-default"
-    matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
+    matmul = "tf32" if default and engine_record(workload.engine, workload.year).tf32_matmul else single
     record = PRECISION_BY_NAME[precision]
     return LoweringOptions(
         half=engine_record(workload.engine).half_dtype

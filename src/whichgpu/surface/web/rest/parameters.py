@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import COLLECTION_TYPES, Span
+from whichgpu.api.request.kinds import COLLECTION_TYPES, Names, Span
 from whichgpu.api.request.read import read_field
 from whichgpu.base.dates import parse_as_known
 from whichgpu.base.errors import UsageError
@@ -109,7 +109,7 @@ def _parts(value: Any) -> Sequence[Any]:
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:
     """Return a field's value; if the field names a model, replaced by the built-in id, or an error if it is not permitted."""
-    if field.name not in MODEL_FIELDS:
+    if field.name not in MODEL_FIELDS or isinstance(field.kind, Names):  # A list of names is a filter, no model to load.
         return value
     if isinstance(value, list):
         return [permitted_model(one, catalog) if isinstance(one, str) else one for one in value]

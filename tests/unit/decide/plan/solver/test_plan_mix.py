@@ -40,7 +40,7 @@ def test_the_mix_is_the_cheapest_of_all_tried(seed: int) -> None:
     assert solution.cost == pytest.approx(brute(problem, 9))
 
 
-def test_shares_of_every_bucket_add_up_and_no_copy_is_overfull() -> None:
+def test_bucket_shares_add_up_and_no_replica_is_overloaded() -> None:
     problem = replace(market(6, 12, 1, rate=40.0), headroom=0.2)
     solution = solve(problem)
     assert solution is not None
@@ -78,7 +78,7 @@ def test_prices_climb_above_the_relaxation() -> None:
     assert (bound.with_column[used] <= best.cost + 1e-9).all()  # nothing the optimum uses is ever ruled out
 
 
-def test_what_several_cheaper_copies_beat_is_left_out_and_nothing_else() -> None:
+def test_only_columns_dominated_by_cheaper_replicas_are_dropped() -> None:
     pools = tuple(
         Pool(name, name, 1, (PriceOption(name, price),)) for name, price in (("small", 1.0), ("big", 2.5), ("odd", 1.5))
     )
@@ -99,7 +99,7 @@ def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
     assert solution.cost == pytest.approx(6.2)
 
 
-def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
+def test_quota_is_respected_and_too_small_a_quota_has_no_plan() -> None:
     problem = market(2, 1, rates=np.array([[2.0], [1.0]]), demand=np.array([[6.0]]))
     cheap = replace(
         problem,
@@ -114,7 +114,7 @@ def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
     assert solve(replace(cheap, quotas=(Quota("all", frozenset([0, 1]), 2.0),))) is None
 
 
-def test_commitments_bear_the_floor_and_hourly_machines_the_peak() -> None:
+def test_commitments_cover_the_base_load_and_on_demand_the_peak() -> None:
     options = (PriceOption("hourly", 2.0), PriceOption("year", 1.2, committed=True, term="reserved-1y"))
     problem = market(
         1,
@@ -153,7 +153,7 @@ def test_no_more_spot_than_its_share() -> None:
 
 
 def test_several_models_share_a_machine() -> None:
-    """Two copies of half a machine each stand on one."""
+    """Two replicas of half a machine each share one."""
     pools = (Pool("p", "g", 2, (PriceOption("p", 4.0),)),)
     rates = np.array([[1.0, 0.0], [0.0, 1.0]])
     problem = market(

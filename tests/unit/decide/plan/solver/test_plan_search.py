@@ -71,7 +71,7 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
-    """As if the market were large: no program of all columns, and relaxations of all up to so many shares."""
+    """As if the market were large: no program with all columns, and relaxations with a limited number of shares."""
     monkeypatch.setattr(search, "MAX_SMALL", 0)
     monkeypatch.setattr(search, "MAX_RELAXED", whole)
     monkeypatch.setattr(search, "FIRST_COLUMNS", 3)
@@ -92,8 +92,8 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
     """Every bucket is served whole at every level, and no copy has more to do than it can."""
     loads = problem.loads()
     for level in range(problem.levels):
-        asked = problem.demand[level] > 0
-        assert solution.shares[level].sum(axis=0)[asked] == pytest.approx(np.ones(int(asked.sum())))
+        demanded = problem.demand[level] > 0
+        assert solution.shares[level].sum(axis=0)[demanded] == pytest.approx(np.ones(int(demanded.sum())))
         work = np.where(solution.shares[level] > 0, loads[level] * solution.shares[level], 0.0).sum(axis=1)
         assert (work <= problem.room * solution.counts[level] + 1e-6).all()
     for (_, p, w), count in solution.machines.items():
@@ -103,21 +103,19 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
 
 
 @pytest.mark.parametrize("whole", [0, 10**6], ids=["by-bucket", "whole-relaxation"])
-def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
-    problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decomposed_plan_is_feasible_and_within_its_bound(problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     best = optimum(problem)
     in_parts(monkeypatch, whole)
-    told: list[float] = []
-    solution = solve(problem, 2.0, 0.0, told.append)
+    bounds: list[float] = []
+    solution = solve(problem, 2.0, 0.0, bounds.append)
     assert solution is not None
     gpu_pools(problem, solution)
     assert 0 < solution.bound <= best * (1 + 1e-6)
     assert best * (1 - 1e-6) <= solution.cost <= 1.35 * best
-    assert told == sorted(told)
+    assert bounds == sorted(bounds)
 
 
-def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_columns_are_tried_if_the_first_are_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
     """No column chosen first may be had often enough; the others make up for it."""
     plain = market(6, 2, 9, rate=10.0)
     pools = tuple(replace(pool, options=(replace(pool.options[0], limit=2.0),)) for pool in plain.pools)
@@ -133,14 +131,14 @@ def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch:
 
 
 @pytest.mark.parametrize("whole", [0, 10**6])
-def test_what_nobody_can_serve_has_no_plan_in_parts_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unservable_load_has_no_decomposed_plan_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = market(6, 2, 9, rate=10.0)
     in_parts(monkeypatch, whole)
     pools = tuple(replace(pool, options=(replace(pool.options[0], limit=0.0),)) for pool in plain.pools)
     assert solve(replace(plain, pools=pools), 0.5) is None
 
 
-def test_levels_that_nothing_ties_together_are_solved_apart_and_one_without_a_plan_spoils_all() -> None:
+def test_independent_levels_are_solved_separately_and_all_must_be_feasible() -> None:
     plain = market(3, 2, 1, rate=6.0)
     both = replace(plain, demand=np.concatenate([plain.demand, plain.demand / 3]), hours=np.array([0.25, 0.75]))
     solution = solve(both, gap=0.0)
@@ -177,13 +175,13 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
         ({"budget": 5.0}, False),
         ({"slices": 2}, False),
         ({"current": CurrentFleet({}, 1.0)}, False),
-        ({"spot_share": 0.5}, True),  # nobody offers spot
+        ({"spot_share": 0.5}, True),  # no spot offers
         ({"uses": np.array([1, 1, 2])}, False),
         ({"demand": np.ones((2, 2)), "hours": np.array([0.5, 0.5])}, False),
         ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, limit=3.0),)) for j in range(3))}, False),
     ],
 )
-def test_beginning_by_earnings_is_for_plain_problems(changes: dict[str, Any], fits: bool) -> None:
+def test_greedy_applies_to_simple_problems_only(changes: dict[str, Any], fits: bool) -> None:
     assert greedy_applies(market(3, 2, **changes)) is fits
     assert not greedy_applies(spotted())
 
@@ -200,7 +198,7 @@ def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_progra
             assert optimum(problem) * (1 - 1e-9) <= bill <= 1.3 * optimum(problem)
 
 
-def test_fewer_kinds_are_looked_for_where_there_are_two_and_something_may_be_paid_for_it() -> None:
+def test_fewer_gpu_kinds_are_searched_if_two_and_extra_cost_is_allowed() -> None:
     problem = market(3, 2, 1, rate=6.0)
     solution = solve(problem, gap=0.0)
     assert solution is not None

@@ -1,4 +1,4 @@
-"""The planning cases that lie beside the checkout: every optimum of theirs, at every rate."""
+"""Planning cases next to the checkout: every optimum, at every rate."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 # hidden 64, four layers, eight heads of 8 with two of keys, an MLP of 256, 1000 words
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
-PLAIN = replace(TINY, norm="layer")
+LAYER_NORM = replace(TINY, norm="layer")
 T, CONTEXT = 10, 5
 # Bytes a token in 16 bits: the stream, keys, the MLP; fused attention's log-sums, one of 4 bytes a head.
 H, K, F, SUMS = 128, 32, 512, 32
@@ -52,97 +52,97 @@ def test_a_llama_layer() -> None:
 
 
 def test_norms_by_family() -> None:
-    assert saved_bytes(PLAIN) == 2 * (LAYER + NORMED) + FUSED + GATED
+    assert saved_bytes(LAYER_NORM) == 2 * (LAYER + NORMED) + FUSED + GATED
     wide = 256 + 4 + 256  # Gemma's weight is applied in fp32
     assert saved_bytes(replace(TINY, model_type="gemma")) == 2 * (wide + NORMED) + FUSED + GATED
     assert saved_bytes(replace(TINY, model_type="gemma2", norms=4)) == 2 * (wide + NORMED) + 2 * wide + FUSED + GATED
     assert saved_bytes(replace(TINY, parallel_block=True)) == RMS + NORMED + FUSED + GATED
     of_heads = (256 + 4 + H) + (64 + 4 + K)  # of queries and keys
     assert saved_bytes(replace(TINY, qk_norm=True)) == 2 * (RMS + NORMED) + of_heads + FUSED + GATED
-    # BERT norms sums; what comes in is kept by the first products
-    assert saved_bytes(replace(PLAIN, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
+    # BERT normalises sums; inputs are saved by the first GEMMs
+    assert saved_bytes(replace(LAYER_NORM, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
 
 
-def test_autocast_keeps_a_narrow_copy_for_each_product() -> None:
+def test_autocast_saves_a_16_bit_copy_for_each_gemm() -> None:
     norm = 256 + 4 + 256  # all in fp32, the stream's width
     assert saved_bytes(TINY, "amp-bf16") == 2 * norm + 3 * H + FUSED + 2 * H + GATED
-    assert saved_bytes(PLAIN, "amp-fp16") == 2 * (256 + 8) + 3 * H + FUSED + 2 * H + GATED
+    assert saved_bytes(LAYER_NORM, "amp-fp16") == 2 * (256 + 8) + 3 * H + FUSED + 2 * H + GATED
 
 
-def test_in_fp32_everything_is_twice_as_wide_but_what_was_fp32_before() -> None:
-    assert saved_bytes(PLAIN, "fp32") == 2 * (256 + 8 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
+def test_fp32_doubles_all_saved_tensors_except_fp32_ones() -> None:
+    assert saved_bytes(LAYER_NORM, "fp32") == 2 * (256 + 8 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
     assert saved_bytes(TINY, "fp32") == 2 * (256 + 4 + 256 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
 
 
 def mlp(**changed: Any) -> float:
-    """What the MLP alone keeps, beside its input."""
-    return saved_bytes(replace(PLAIN, **changed)) - 2 * (LAYER + NORMED) - FUSED
+    """Tensors saved by the MLP alone, without its input."""
+    return saved_bytes(replace(LAYER_NORM, **changed)) - 2 * (LAYER + NORMED) - FUSED
 
 
-def test_activations_keep_what_goes_in_or_what_comes_out() -> None:
+def test_activation_functions_save_input_or_output() -> None:
     assert mlp(gated=False) == 2 * F
     assert mlp(gated=False, activation="relu") == F  # which the next product keeps as well
     assert mlp(activation="relu") == 3 * F
     # x for its cube, tanh's result, the two factors, the product
     assert mlp(gated=False, activation="gelu_tanh") == 5 * F
     # autocast raises to a power in fp32: x, tanh's result and one factor in fp32, the other not; the product cast again
-    given = 2 * (256 + 8) + 3 * H + FUSED + H
-    assert saved_bytes(replace(PLAIN, gated=False, activation="gelu_tanh"), "amp-bf16") == given + 3 * 2 * F + F + F
+    input_bytes = 2 * (256 + 8) + 3 * H + FUSED + H
+    assert saved_bytes(replace(LAYER_NORM, gated=False, activation="gelu_tanh"), "amp-bf16") == input_bytes + 3 * 2 * F + F + F
 
 
 def test_dropout_keeps_a_byte_an_element() -> None:
-    more = {name: replace(PLAIN, model_type=name, gated=False, dropout=0.1) for name in ("llama", "t5", "bart")}
-    plain = saved_bytes(replace(PLAIN, gated=False))
+    more = {name: replace(LAYER_NORM, model_type=name, gated=False, dropout=0.1) for name in ("llama", "t5", "bart")}
+    plain = saved_bytes(replace(LAYER_NORM, gated=False))
     assert saved_bytes(more["llama"]) == plain + 2 * 64
     assert saved_bytes(more["t5"]) == saved_bytes(more["bart"]) == plain + 2 * 64 + 256  # inside the MLP, too
-    assert saved_bytes(replace(PLAIN, gated=False, dropout=0.0)) == plain
+    assert saved_bytes(replace(LAYER_NORM, gated=False, dropout=0.0)) == plain
 
 
-def test_scores_written_out_are_kept_in_fp32_and_as_they_are_used() -> None:
+def test_materialised_scores_are_saved_in_fp32_and_in_the_compute_dtype() -> None:
     pairs = 8 * CONTEXT
     for precision, cast in (("bf16", 2), ("fp32", 0)):
-        eager, flash = saved_bytes(PLAIN, precision, "eager"), saved_bytes(PLAIN, precision)
+        eager, flash = saved_bytes(LAYER_NORM, precision, "eager"), saved_bytes(LAYER_NORM, precision)
         assert eager - flash == pairs * (4 + cast) - SUMS
-    dropped = replace(PLAIN, dropout=0.1)
+    dropped = replace(LAYER_NORM, dropout=0.1)
     masks = 2 * 64
     # after dropout there is another copy, and a mask; what went in is no longer needed
-    assert saved_bytes(dropped, attention="eager") - masks == saved_bytes(PLAIN, attention="eager") + pairs
-    assert saved_bytes(dropped, "fp32", "eager") - masks == saved_bytes(PLAIN, "fp32", "eager") + pairs * (4 + 1)
+    assert saved_bytes(dropped, attention="eager") - masks == saved_bytes(LAYER_NORM, attention="eager") + pairs
+    assert saved_bytes(dropped, "fp32", "eager") - masks == saved_bytes(LAYER_NORM, "fp32", "eager") + pairs * (4 + 1)
 
 
 def test_gpt_2_keeps_its_joined_projection() -> None:
-    gpt2 = replace(PLAIN, model_type="gpt2", kv_heads=8, gated=False)
+    gpt2 = replace(LAYER_NORM, model_type="gpt2", kv_heads=8, gated=False)
     assert saved_bytes(gpt2) == 2 * (LAYER + NORMED) + 3 * H + H + SUMS + 2 * F
     assert layer_block(gpt2, LayerRun(T, CONTEXT, "flash"), WIDTHS["fp32"]).weights[1] == 4 * (64 * 192 + 192)
     assert len(layer_block(gpt2, LayerRun(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
 
 
-def test_a_decoder_that_asks_an_encoder() -> None:
+def test_decoder_with_cross_attention() -> None:
     """Seven tokens of the encoder for ten of the decoder."""
-    crossed = saved_bytes(PLAIN, cross_tokens=7, cross_sequence=7) * T
+    crossed = saved_bytes(LAYER_NORM, cross_tokens=7, cross_sequence=7) * T
     encoded = 7 * (H + K + K)  # its output, once for both, and keys and values of it
-    assert crossed == saved_bytes(PLAIN) * T + T * (LAYER + NORMED + H + H + SUMS) + encoded
-    eager = saved_bytes(PLAIN, attention="eager", cross_tokens=7, cross_sequence=7) * T
-    assert eager - saved_bytes(PLAIN, attention="eager") * T == T * (LAYER + NORMED + H + H + 8 * 7 * 6) + encoded
+    assert crossed == saved_bytes(LAYER_NORM) * T + T * (LAYER + NORMED + H + H + SUMS) + encoded
+    eager = saved_bytes(LAYER_NORM, attention="eager", cross_tokens=7, cross_sequence=7) * T
+    assert eager - saved_bytes(LAYER_NORM, attention="eager") * T == T * (LAYER + NORMED + H + H + 8 * 7 * 6) + encoded
 
 
 def test_latents() -> None:
-    """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it, values of 6 a head."""
-    shape = replace(PLAIN, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normed, and kept by the product after
+    """Queries through a rank of 24, keys and values through one of 16 with 4 rotary dimensions, values of 6 per head."""
+    shape = replace(LAYER_NORM, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normalised, and saved by the following GEMM
     heads = 2 * 8 * (12 + 12 + 6 + 6) + SUMS
     assert saved_bytes(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
-    direct = replace(PLAIN, mla=LatentAttention(16, 0, 8, 4, 6))
+    direct = replace(LAYER_NORM, mla=LatentAttention(16, 0, 8, 4, 6))
     assert saved_bytes(direct) == saved_bytes(shape) - (4 * 24 + 4 + 4 * 24)
 
 
-def test_a_mixture_keeps_the_rows_that_were_routed() -> None:
-    shape = replace(PLAIN, experts=Experts(8, 2, 32))
+def test_moe_saves_routed_rows() -> None:
+    shape = replace(LAYER_NORM, experts=Experts(8, 2, 32))
     routed = 2 * H + 4 * 2 * (2 * 32) + 2 * H  # gathered, inside the experts, and before they are added up
     assert saved_bytes(shape, mixture=True) == 2 * (LAYER + NORMED) + FUSED + routed
-    shared = replace(PLAIN, experts=Experts(8, 2, 32, shared_ffn=48))
+    shared = replace(LAYER_NORM, experts=Experts(8, 2, 32, shared_ffn=48))
     assert saved_bytes(shared, mixture=True) - saved_bytes(shape, mixture=True) == 4 * 2 * 48
-    assert saved_bytes(shape) == saved_bytes(PLAIN)
+    assert saved_bytes(shape) == saved_bytes(LAYER_NORM)
 
 
 def weights(shape: Transformer, **run: Any) -> list[int]:
@@ -153,12 +153,12 @@ def weights(shape: Transformer, **run: Any) -> list[int]:
 def test_weights_of_a_layer() -> None:
     square, keys, wide = 64 * 64, 64 * 16, 64 * 256
     assert weights(TINY) == [64, square, keys, keys, square, 64, wide, wide, wide]
-    assert weights(replace(PLAIN, gated=False)) == [128, square, keys, keys, square, 128, wide, wide]
+    assert weights(replace(LAYER_NORM, gated=False)) == [128, square, keys, keys, square, 128, wide, wide]
     biased = replace(TINY, qkv_bias=True, out_bias=True, mlp_bias=True)
     assert weights(biased) == [64, square + 64, keys + 16, keys + 16, square + 64, 64, wide + 256, wide + 256, wide + 64]
     mixture = weights(replace(TINY, experts=Experts(8, 2, 32)), mixture=True)
     assert mixture[6:] == [64 * 8, *[8 * 64 * 32] * 3]
-    crossed = weights(PLAIN, cross_tokens=7, cross_sequence=7)
+    crossed = weights(LAYER_NORM, cross_tokens=7, cross_sequence=7)
     assert crossed[5:10] == [128, square, keys, keys, square]
 
 
@@ -185,12 +185,12 @@ def head(shape: Transformer, precision: str = "bf16", rank: int = 0) -> float:
 
 def test_the_loss_keeps_shares_of_the_vocabulary() -> None:
     assert head(TINY) == RMS + NORMED + 4000
-    assert head(PLAIN) == LAYER + NORMED + 4000
+    assert head(LAYER_NORM) == LAYER + NORMED + 4000
     assert head(replace(TINY, model_type="gemma")) == 256 + 4 + 256 + NORMED + 4000
     assert head(replace(TINY, model_type="gemma2")) == 256 + 4 + 256 + NORMED + 2000 + 4000  # what bends the logits
     assert head(TINY, "amp-bf16") == 256 + 4 + 256 + H + 4000
     assert head(TINY, rank=4) == 256 + 4 + 4000
-    bert = replace(PLAIN, model_type="bert", causal=False)
+    bert = replace(LAYER_NORM, model_type="bert", causal=False)
     assert head(bert) == NORMED + 2000  # in the logits' own width
     assert head(bert, "amp-bf16") == H + 4000
     assert head(bert, "fp32") == 2 * NORMED + 4000
@@ -213,7 +213,7 @@ def test_logits_are_there_while_the_loss_runs(name: str, precision: str, widths:
     assert ledger.replay(pools=False).peak_allocated == pytest.approx(T * 100_000 * widths, rel=0.005)  # and the input
 
 
-def test_embeddings_keep_masks_and_what_is_normed() -> None:
+def test_embeddings_save_masks_and_norm_inputs() -> None:
     def kept_of(**changed: Any) -> float:
         return embedding_block(replace(TINY, **changed), T, WIDTHS["bf16"]).saved_bytes / T
 
@@ -222,17 +222,17 @@ def test_embeddings_keep_masks_and_what_is_normed() -> None:
     assert kept_of(dropout=0.1) == 64
     assert kept_of(embedding_norm=True) == LAYER
     assert embedding_block(TINY, T, WIDTHS["amp-bf16"]).exit.size == T * 256
-    for positions, types, held in ((0, 0, 1), (512, 0, 3), (512, 2, 3)):
+    for positions, types, saved in ((0, 0, 1), (512, 0, 3), (512, 2, 3)):
         ledger = AllocationLog()
         embedding_block(replace(TINY, positions=positions, token_types=types), 512, WIDTHS["bf16"]).forward(ledger, None)
-        assert ledger.replay(pools=False).peak_allocated == held * 512 * H  # two and their sum
+        assert ledger.replay(pools=False).peak_allocated == saved * 512 * H  # two and their sum
 
 
-def test_scratch_of_the_way_back() -> None:
+def test_backward_workspace() -> None:
     """Fused attention adds up the gradient of queries in fp32; autocast's weight gradients come in 16 bits first."""
     nodes = layer_block(TINY, LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
     assert sum(node.backward_temporary for node in nodes) == 4 * 64 * T
     mixed = layer_block(TINY, LayerRun(T, CONTEXT, "flash"), WIDTHS["amp-bf16"]).nodes
     assert sum(node.backward_temporary for node in mixed) == 4 * 64 * T + 2 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256)
-    joined = layer_block(replace(PLAIN, model_type="gpt2", kv_heads=8), LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
+    joined = layer_block(replace(LAYER_NORM, model_type="gpt2", kv_heads=8), LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
     assert sum(node.backward_temporary for node in joined) == T * (4 * 64 + 3 * H)  # and the joined gradient

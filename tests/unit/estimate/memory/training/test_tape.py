@@ -40,14 +40,14 @@ def test_a_linear_layer_keeps_its_input_and_leaves_its_gradient() -> None:
     assert len(gradients) == 1
 
 
-def test_what_nobody_saves_is_gone_after_its_last_use() -> None:
+def test_unsaved_tensors_are_freed_after_their_last_use() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(256, 4)
     exit = write.scale(write.scale(write.scale(entry)))
     ledger = AllocationLog()
     TapeBlock(tuple(tape.nodes), entry, exit).forward(ledger, ledger.new(entry.size, "input"))
-    assert peak(ledger) == 3 * KIB  # the input in hand, one going in, one coming out
+    assert peak(ledger) == 3 * KIB  # the current input, one being prefetched, one being freed
 
 
 def test_a_tensor_used_twice_gets_its_two_gradients_added_in_a_new_one_while_the_first_is_shared() -> None:
@@ -62,7 +62,7 @@ def test_a_tensor_used_twice_gets_its_two_gradients_added_in_a_new_one_while_the
     assert peak(ledger) == 3 * KIB
 
 
-def test_autocast_keeps_a_16_bit_copy_for_each_product_of_a_32_bit_input() -> None:
+def test_autocast_saves_a_16_bit_copy_for_each_gemm_of_a_32_bit_input() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 8, WIDTHS["amp-bf16"])
     entry = tape.value(8 * 16, 4)
@@ -92,7 +92,7 @@ def test_the_second_step_finds_the_optimizers_states() -> None:
     assert replay.breakdown["optimizer"] == 2 * sum(block.weights)
 
 
-def test_checkpointing_trades_what_is_kept_for_one_block_made_again() -> None:
+def test_checkpointing_trades_saved_activations_for_one_recomputed_block() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 1000, WIDTHS["fp32"])
     entry = tape.value(1000 * 64, 4)
@@ -107,7 +107,7 @@ def test_checkpointing_trades_what_is_kept_for_one_block_made_again() -> None:
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
 def test_blocks_written_again_are_as_if_played_again(checkpointed: bool, precision: str) -> None:
-    """A layer is recorded once and copied for the others; one made anew for every layer can be copied by none."""
+    """A layer is recorded once and copied for the others; one created for every layer cannot be copied."""
     layers = [layer_block(LLAMA, LayerRun(512, 512, "flash"), WIDTHS[precision]) for _ in range(6)]
     casts = tuple(size // 2 for size in layers[0].weights) if precision.startswith("amp") else ()
     copied, played = (

@@ -1,4 +1,4 @@
-"""Training steps of a few tensors played by hand: what ZeRO gathers, autocast copies and checkpoints hold; how sure it is."""
+"""Training steps of a few tensors by hand: bytes gathered by ZeRO, cast by autocast, held by checkpoints; and their ranges."""
 
 from __future__ import annotations
 
@@ -32,56 +32,56 @@ def linear(features: int = 1024, out: int = 1024, tokens: int = 1, precision: st
     return TapeBlock(tuple(tape.nodes), entry, exit)
 
 
-def held(training: TrainingRun, label: str, pools: bool = False) -> float:
+def peak_mib(training: TrainingRun, label: str, pools: bool = False) -> float:
     """MiB at the fullest moment."""
     return round(replay_training(training, pools).breakdown.get(label, 0) / MIB, 1)
 
 
-@pytest.mark.parametrize(("sizes", "most"), [((100, 200, 300), 500), ((300, 200, 100), 500), ((300, 10, 200), 310), ((7,), 7)])
-def test_zero_3_has_the_weights_of_two_neighbours_whole(sizes: tuple[int, ...], most: int) -> None:
+@pytest.mark.parametrize(("sizes", "peak"), [((100, 200, 300), 500), ((300, 200, 100), 500), ((300, 10, 200), 310), ((7,), 7)])
+def test_zero_3_has_the_weights_of_two_neighbours_whole(sizes: tuple[int, ...], peak: int) -> None:
     stretches = [BlockRun(linear(16, 16), gathered=size * MIB) for size in sizes]
-    assert held(TrainingRun(stretches, ()), "temporary") == pytest.approx(most, abs=0.1)
+    assert peak_mib(TrainingRun(stretches, ()), "temporary") == pytest.approx(peak, abs=0.1)
     again = [replace(one, checkpointed=True) for one in stretches]
-    assert held(TrainingRun(again, ()), "temporary") == pytest.approx(most, abs=0.1)
+    assert peak_mib(TrainingRun(again, ()), "temporary") == pytest.approx(peak, abs=0.1)
 
 
 def test_gradients_are_spread_as_soon_as_a_block_has_them() -> None:
     blocks = [BlockRun(linear())] * 4
-    assert held(TrainingRun(blocks, ()), "gradients") == 16
+    assert peak_mib(TrainingRun(blocks, ()), "gradients") == 16
     spread = TrainingRun(blocks, (), scattered=4)
-    assert held(spread, "gradients") == 3 + 4 + 1  # three shares, the last block's whole, and its share
+    assert peak_mib(spread, "gradients") == 3 + 4 + 1  # three shares, the last block's whole, and its share
     earlier = TrainingRun(blocks, (), accumulated=[4 * MIB] * 4)
-    assert held(earlier, "gradients") == 16 + 4  # one block's beside those of earlier rounds
-    assert held(replace(earlier, accumulated=[MIB] * 4, scattered=4), "gradients") == 4 + 4 + 1
+    assert peak_mib(earlier, "gradients") == 16 + 4  # one block's in addition to those of earlier accumulation steps
+    assert peak_mib(replace(earlier, accumulated=[MIB] * 4, scattered=4), "gradients") == 4 + 4 + 1
 
 
 def test_tables_have_their_gradients_last() -> None:
     blocks = [BlockRun(linear())] * 2
-    assert held(TrainingRun(blocks, (), tables=[8 * MIB]), "gradients") == 16
+    assert peak_mib(TrainingRun(blocks, (), tables=[8 * MIB]), "gradients") == 16
     tied = TrainingRun(blocks, (), tables=[8 * MIB], tied=8 * MIB)
-    assert (held(tied, "gradients"), held(tied, "temporary")) == (16, 8)  # the head's share of it is added
-    assert held(TrainingRun(blocks, (), tables=[8 * MIB], scattered=4), "gradients") == 2 + 8 + 2
+    assert (peak_mib(tied, "gradients"), peak_mib(tied, "temporary")) == (16, 8)  # the head's share of it is added
+    assert peak_mib(TrainingRun(blocks, (), tables=[8 * MIB], scattered=4), "gradients") == 2 + 8 + 2
 
 
-def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
+def test_optimizer_scratch_is_counted_with_all_gradients() -> None:
     run = TrainingRun([BlockRun(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
-    assert [held(run, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
-    assert [held(run, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
+    assert [peak_mib(run, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
+    assert [peak_mib(run, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
     fixed = replace(run, adapters=[MIB], fixed={"activations": 3 * MIB, "workspace": 0})
-    assert [held(fixed, name) for name in ("adapters", "activations", "workspace")] == [1, 3, 0]
+    assert [peak_mib(fixed, name) for name in ("adapters", "activations", "workspace")] == [1, 3, 0]
 
 
-def test_copies_of_autocast_live_till_their_block_has_been_back() -> None:
-    """Four blocks of a MiB a copy: with many tokens the loss is the fullest moment, with few the end of the way back."""
+def test_autocast_copies_live_until_their_block_s_backward() -> None:
+    """Four blocks of a MiB a copy: with many tokens the peak is at the loss, with few at the end of the backward pass."""
     long, short = (BlockRun(linear(*sizes, "amp-bf16"), casts=(MIB,)) for sizes in ((64, 64, 8192), (1024, 1024, 1)))
     for one, copies in ((long, 4), (short, 1)):
-        assert held(TrainingRun([one] * 4, ()), "cast_weights") == copies
-        assert held(TrainingRun([replace(one, checkpointed=True)] * 4, ()), "cast_weights") == copies
-        gathered = replace(one, checkpointed=True, gathered=MIB)  # copies of weights that go are not kept
-        assert held(TrainingRun([gathered] * 4, ()), "cast_weights") == 1
+        assert peak_mib(TrainingRun([one] * 4, ()), "cast_weights") == copies
+        assert peak_mib(TrainingRun([replace(one, checkpointed=True)] * 4, ()), "cast_weights") == copies
+        gathered = replace(one, checkpointed=True, gathered=MIB)  # casts of freed weights are not held
+        assert peak_mib(TrainingRun([gathered] * 4, ()), "cast_weights") == 1
 
 
-def test_a_checkpointed_block_keeps_what_went_in() -> None:
+def test_checkpointed_block_saves_its_input() -> None:
     """4096 tokens of 64 numbers are a MiB; a block inside is sixteen times as wide."""
     tape = Tape()
     write = OperatorWriter(tape, 4096, WIDTHS["fp32"])
@@ -104,16 +104,16 @@ def sized(units: tuple[int, ...], batch: int, precision: str = "fp32") -> dict[s
 
 def test_a_perceptron_s_loss_by_hand() -> None:
     """Of 1024 samples with 4096 classes: when the loss goes back there are shares, their gradient and the logits'."""
-    found = sized((64, 64, 4096), 1024)
-    assert (found["activations"], found["temporary"]) == (1024 * 4 * (64 + 64 + 4096), 1024 * 4 * 2 * 4096)
+    parts = sized((64, 64, 4096), 1024)
+    assert (parts["activations"], parts["temporary"]) == (1024 * 4 * (64 + 64 + 4096), 1024 * 4 * 2 * 4096)
     narrow = sized((64, 64, 4096), 1024, "bf16")  # the loss is in fp32
     assert (narrow["activations"], narrow["temporary"]) == (1024 * (2 * (64 + 64) + 4 * 4096), 1024 * 4 * 2 * 4096)
 
 
 def test_relus_lie_between_layers_only() -> None:
-    """Backward of a wide middle: its output is kept once, its gradient and that before the ReLU are there with it."""
-    found = sized((64, 8192, 64), 1024)
-    assert found["activations"] + found["temporary"] == pytest.approx(1024 * 4 * (64 + 3 * 8192), rel=0.01)
+    """Backward of a wide middle: its output is saved once, with its gradient and that before the ReLU."""
+    parts = sized((64, 8192, 64), 1024)
+    assert parts["activations"] + parts["temporary"] == pytest.approx(1024 * 4 * (64 + 3 * 8192), rel=0.01)
 
 
 def ends(shape: Any, **fields: Any) -> tuple[float, ...]:
@@ -136,7 +136,7 @@ def test_families_that_were_measured_are_surer(family: str) -> None:
      {"checkpointing": "selective"}, {"lora_rank": 4, "qlora": True}, {"parallel": Parallel(dp=2), "batch": 4}],
     ids=str,
 )  # fmt: skip
-def test_what_was_never_measured_has_the_wide_range(fields: dict[str, Any]) -> None:
+def test_unmeasured_configurations_have_the_wide_range(fields: dict[str, Any]) -> None:
     assert ends(TINY, **fields) == UNSURE
 
 
@@ -154,8 +154,8 @@ def parts(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
     return transformer_parts(Workload("train", "tiny", **(plain | fields)), shape)[0]
 
 
-def test_sequence_parallelism_cuts_what_norms_keep() -> None:
-    """Beside attention and the MLP a layer keeps 1032 bytes a token (two norms with what went in and came out)."""
+def test_sequence_parallelism_shards_saved_norm_inputs() -> None:
+    """Besides attention and the MLP a layer saves 1032 bytes per token (two norms with inputs and outputs)."""
     deep = replace(TINY, layers=40)
     plain, cut = (parts(deep, parallel=Parallel(tp=2, sp=sp)) for sp in (False, True))
     assert plain["activations"] - cut["activations"] == pytest.approx(1032 * 64 * 64 * 40 / 2, rel=0.03)
@@ -169,12 +169,12 @@ WIDE = replace(TINY, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, 
 
 
 def test_quantised_weights_by_hand() -> None:
-    """Matrices in 4 bits and their scales; table, head and norms in 16 bits; one matrix unpacked at a time."""
-    found = parts(WIDE, lora_rank=4, qlora=True, batch=1, seq_in=1)
+    """Matrices in 4 bits and their scales; table, head and norms in 16 bits; one matrix dequantised at a time."""
+    sizes_by_part = parts(WIDE, lora_rank=4, qlora=True, batch=1, seq_in=1)
     linear_ = 4 * (4 * 1024 * 1024 + 3 * 1024 * 4096)
     other = 2 * (2 * 1000 * 1024 + (2 * 4 + 1) * 1024)
-    assert found["weights"] == pytest.approx(linear_ * (4 + 8 / 64 + 32 / (64 * 256)) / 8 + other, rel=0.001)
-    assert found["temporary"] == 1024 * 4096 * 2
+    assert sizes_by_part["weights"] == pytest.approx(linear_ * (4 + 8 / 64 + 32 / (64 * 256)) / 8 + other, rel=0.001)
+    assert sizes_by_part["temporary"] == 1024 * 4096 * 2
     assert parts(WIDE, lora_rank=4, batch=1)["weights"] == pytest.approx(2 * linear_ + other, rel=0.001)
 
 
@@ -202,18 +202,18 @@ def families() -> dict[str, Transformer]:
 
 
 def test_every_matrix_of_a_decoder_has_a_role() -> None:
-    """What precisions are told of a model's matrices adds up to its weights."""
+    """The matrices listed for quantisation add up to the model's weights."""
     for name, shape in families().items():
-        named = sum(one.weights for one in layer_matrices(shape) if one.role != "router")
-        assert named == count_parameters(shape).linear, name
+        weights = sum(one.weights for one in layer_matrices(shape) if one.role != "router")
+        assert weights == count_parameters(shape).linear, name
         assert split_weights(shape, "bf16").total == 2 * count_parameters(shape).total, name
 
 
 def test_matrices_of_latents() -> None:
-    """Rank 24 for queries, 16 for keys and values, with 4 turned beside; heads of 8 + 4, values of 6."""
+    """Rank 24 for queries, 16 for keys and values, with 4 rotary dimensions; heads of 8 + 4, values of 6."""
     shape = replace(TINY, layers=1, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    found = [(one.role, one.weights, one.row, one.count) for one in layer_matrices(shape)][:4]
-    assert found == [
+    matrices = [(one.role, one.weights, one.row, one.count) for one in layer_matrices(shape)][:4]
+    assert matrices == [
         ("latent_down", 64 * (24 + 16 + 4), 64, 2), ("latent_up", 24 * 8 * 12, 24, 1), ("latent_up", 16 * 8 * 14, 16, 1),
         ("attn_output", 64 * 8 * 6, 48, 1),
     ]  # fmt: skip

@@ -23,7 +23,7 @@ def writer(precision: str = "bf16", **more: Any) -> OperatorWriter:
     return OperatorWriter(Tape(), T, WIDTHS[precision], **more)
 
 
-def given(write: OperatorWriter, features: int = 32, width: int | None = None) -> TapeTensor:
+def input_tensor(write: OperatorWriter, features: int = 32, width: int | None = None) -> TapeTensor:
     return write.tape.value(T * features, width or write.widths.stream)
 
 
@@ -49,68 +49,68 @@ def test_widths_by_precision() -> None:
 )
 def test_a_linear_layer(precision: str, kept_bytes: int, gradient: int, temporary: int) -> None:
     write = writer(precision)
-    out = write.linear(given(write), 48, bias=True)
+    out = write.linear(input_tensor(write), 48, bias=True)
     assert (out.count, out.width) == (T * 48, write.widths.compute)
     assert saved_bytes(write) == T * 32 * kept_bytes
     assert gradients(write) == [(32 * 48 + 48) * gradient]
     assert write.tape.nodes[-1].backward_temporary == (32 * 48 + 48) * temporary
     plain = writer(precision, copies=3)
-    plain.linear(given(plain), 48)
+    plain.linear(input_tensor(plain), 48)
     assert gradients(plain) == [3 * 32 * 48 * gradient]
 
 
-def test_an_adapter_beside_a_frozen_layer() -> None:
+def test_adapter_on_a_frozen_layer() -> None:
     write = writer(lora_rank=4)
-    out = write.linear(given(write), 48, role="q")
+    out = write.linear(input_tensor(write), 48, role="q")
     assert (out.count, out.width) == (T * 48, 2)
     assert gradients(write) == [32 * 4 * 2, 4 * 48 * 2]
     assert saved_bytes(write) == T * 32 * 2 + T * 4 * 2
     assert [node.output.count for node in write.tape.nodes] == [T * 48, T * 4, T * 48, T * 48, T * 48]
     aside = writer(lora_rank=4, targets=frozenset({"q"}))
-    aside.linear(given(aside), 48, role="up")
+    aside.linear(input_tensor(aside), 48, role="up")
     assert (gradients(aside), saved_bytes(aside), aside.tape.nodes[-1].output.count) == ([], 0, T * 48)
     among = writer(lora_rank=4, targets=frozenset({"q"}))
-    among.linear(given(among), 48, role="q")
+    among.linear(input_tensor(among), 48, role="q")
     assert len(gradients(among)) == 2
 
 
 def test_rms_norm_in_operators() -> None:
     write = writer()
-    out = write.rms_norm(given(write))
+    out = write.rms_norm(input_tensor(write))
     # an fp32 copy, one number a row, and what the weight multiplies
     assert saved_bytes(write) == T * 32 * 4 + T * 4 + T * 32 * 2
     assert gradients(write) == [32 * 2]
     assert out.width == 2
     wide = writer()
-    wide.rms_norm(given(wide), wide_weight=True)
+    wide.rms_norm(input_tensor(wide), wide_weight=True)
     assert saved_bytes(wide) == 2 * T * 32 * 4 + T * 4
     assert gradients(wide) == [32 * 2]
     frozen = writer(lora_rank=4)
-    frozen.rms_norm(given(frozen))
+    frozen.rms_norm(input_tensor(frozen))
     assert gradients(frozen) == []
     assert saved_bytes(frozen) == T * 32 * 4 + T * 4
     wide_frozen = writer(lora_rank=4)
-    wide_frozen.rms_norm(given(wide_frozen), wide_weight=True)
+    wide_frozen.rms_norm(input_tensor(wide_frozen), wide_weight=True)
     assert gradients(wide_frozen) == []
 
 
 def test_layer_norm_keeps_its_input_and_two_numbers_a_row() -> None:
     for precision, width, parameter in (("bf16", 2, 2), ("fp32", 4, 4), ("amp-bf16", 4, 4)):
         write = writer(precision)
-        write.layer_norm(given(write))
+        write.layer_norm(input_tensor(write))
         assert saved_bytes(write) == T * 32 * width + 8 * T
         assert gradients(write) == [2 * 32 * parameter]
     cast = writer("amp-bf16")
-    assert cast.layer_norm(given(cast, width=2)).width == 4
+    assert cast.layer_norm(input_tensor(cast, width=2)).width == 4
     assert saved_bytes(cast) == T * 32 * 4 + 8 * T
     frozen = writer(lora_rank=1)
-    frozen.layer_norm(given(frozen))
+    frozen.layer_norm(input_tensor(frozen))
     assert gradients(frozen) == []
 
 
 def test_elementwise_operators() -> None:
     write = writer()
-    x, y = given(write), given(write, width=4)
+    x, y = input_tensor(write), input_tensor(write, width=4)
     assert write.add(x, y).width == 4
     assert saved_bytes(write) == 0
     assert write.multiply(x, y).width == 4
@@ -119,12 +119,12 @@ def test_elementwise_operators() -> None:
     assert write.cast(x, 4).size == 2 * x.size
     for name in ("keeps_input", "keeps_output", "scale"):
         one = writer()
-        value = given(one)
-        made = getattr(one, name)(value)
-        assert (made.count, made.width) == (value.count, value.width)
+        value = input_tensor(one)
+        output = getattr(one, name)(value)
+        assert (output.count, output.width) == (value.count, value.width)
         assert saved_bytes(one) == (0 if name == "scale" else value.size)
     dropped = writer()
-    value = given(dropped)
+    value = input_tensor(dropped)
     assert dropped.dropout(value, 0.0) is value
     assert dropped.dropout(value, 0.1).count == value.count
     assert saved_bytes(dropped) == value.count  # a mask of one byte each
@@ -132,30 +132,30 @@ def test_elementwise_operators() -> None:
 
 def test_gelu_written_out() -> None:
     write = writer()
-    x = given(write)
+    x = input_tensor(write)
     write.gelu_tanh(x)
     assert saved_bytes(write) == 4 * x.size  # what is cubed, what came of tanh, and both factors of the last product
     mixed = writer("amp-bf16")
-    narrow = given(mixed, width=2)
+    narrow = input_tensor(mixed, width=2)
     mixed.gelu_tanh(narrow)
     assert saved_bytes(mixed) == 4 * narrow.count + 4 * narrow.count + 2 * narrow.count + 4 * narrow.count
 
 
-def test_rotation_keeps_nothing_and_has_the_stream_s_width() -> None:
+def test_rotary_saves_nothing_and_has_the_hidden_width() -> None:
     write = writer("amp-bf16")
-    out = write.rotary(given(write, width=2))
+    out = write.rotary(input_tensor(write, width=2))
     assert (out.count, out.width, saved_bytes(write)) == (T * 32, 4, 0)
     assert [node.output.width for node in write.tape.nodes] == [4, 2, 4, 4]
 
 
 def test_attention_fused_and_written_out() -> None:
     write = writer()
-    q, k, v = given(write, Q), given(write, K), given(write, K)
+    q, k, v = input_tensor(write, Q), input_tensor(write, K), input_tensor(write, K)
     out = write.attention(q, k, v, 8, Q, "sdpa", 5)
     assert saved_bytes(write) == q.size + k.size + v.size + out.size + 4 * T * 8
     assert write.tape.nodes[-1].backward_temporary == 4 * q.count
     eager = writer()
-    q, k, v = given(eager, Q), given(eager, K), given(eager, K)
+    q, k, v = input_tensor(eager, Q), input_tensor(eager, K), input_tensor(eager, K)
     out = eager.attention(q, k, v, 8, Q, "eager", 5, 0.1)
     scores = T * 8 * 5
     # q and k, the softmax in fp32, a mask, the dropped-out shares in 16 bit, and v
@@ -185,7 +185,7 @@ def test_the_weights_of_a_layer_are_its_parameters() -> None:
     assert (H * 3 * Q + 3 * Q) * 2 not in block(joined, attention="eager").weights
 
 
-def test_what_a_layer_keeps() -> None:
+def test_tensors_saved_by_a_layer() -> None:
     norm = T * H * 4 + T * 4 + T * H * 2
     attention = (
         T * H * 2 + (T * Q + 2 * T * K) * 2 + T * Q * 2 + 4 * T * 8
@@ -198,7 +198,7 @@ def test_what_a_layer_keeps() -> None:
     assert relu.saved_bytes == block().saved_bytes - T * F * 2  # what came out is a factor already
 
 
-def test_a_mixture_keeps_the_rows_it_routes() -> None:
+def test_moe_saves_the_rows_it_routes() -> None:
     mixture = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=24))
     weights = block(mixture, mixture=True).weights
     assert weights.count(8 * H * 32 * 2) == 3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
+from tests.serving_cases import CATALOG, DEFAULT_LIMITS, linear, small, workload_and_shape
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.estimate.serving.curve import Objectives
@@ -39,16 +39,16 @@ def spans(outcome: FleetOutcome) -> list[tuple[float, float]]:
     return [(round(float(a) / STEP, 6), round(float(b) / STEP, 6)) for a, b in zip(served.first, served.finished, strict=True)]
 
 
-def drawn(rate: float, count: int = 400, seed: int = 0) -> list[Arrival]:
+def sampled_arrivals(rate: float, count: int = 400, seed: int = 0) -> list[Arrival]:
     return list(Load(rate, Lengths(200, 0.8), Lengths(40, 0.6), count, seed=seed).arrivals())
 
 
-def halves(port: Port = SLOW, reading: int = 1, writing: int = 1, **fields: Any) -> Fleet:
+def disaggregated(port: Port = SLOW, reading: int = 1, writing: int = 1, **fields: Any) -> Fleet:
     return Fleet((station("prefill", reading, port=port, **fields), station("decode", writing, port=port, **fields)))
 
 
 def test_one_station_is_one_server() -> None:
-    load, server = drawn(300.0), linear(replicas=3, token=1e-6, sequence=1e-5)
+    load, server = sampled_arrivals(300.0), linear(replicas=3, token=1e-6, sequence=1e-5)
     fleet = Fleet((station(copies=3, server=replace(server, replicas=1)),))
     alone, outcome = server.run(load), simulate_fleet(fleet, load).served
     assert outcome.busy == pytest.approx(alone.busy, rel=0.01)  # of equals another comes first
@@ -61,7 +61,7 @@ def test_one_station_is_one_server() -> None:
 
 def test_read_here_sent_and_written_there() -> None:
     """Read in a step, sent in one, then nine tokens; the second comes at 4.2, is sent at 5.2, there at 6.2, joins at 7."""
-    outcome = simulate_fleet(halves(), requests((0, 100, 10), (4.2 * STEP, 100, 3)))
+    outcome = simulate_fleet(disaggregated(), requests((0, 100, 10), (4.2 * STEP, 100, 3)))
     assert spans(outcome) == [(1, 11), (5.2, 9)]
     assert (outcome.transfers.count, outcome.transfers.bytes) == (2, 2e6)
     assert outcome.transfers.mean_seconds == pytest.approx(STEP)
@@ -70,20 +70,20 @@ def test_read_here_sent_and_written_there() -> None:
 
 def test_transfers_at_once_share_the_port() -> None:
     """Four prompts of 100 read in one step leave one after another through one port: there at 2, 3, 4, 5."""
-    server = linear(replace(PLAIN, max_batched_tokens=2048))
+    server = linear(replace(DEFAULT_LIMITS, max_batched_tokens=2048))
     load = requests(*((0, 100, 2),) * 5)
-    outcome = simulate_fleet(halves(server=server), load)
+    outcome = simulate_fleet(disaggregated(server=server), load)
     assert [first for first, _ in spans(outcome)] == [1, 2, 2, 2, 2]
     assert [last for _, last in spans(outcome)] == [3, 4, 5, 6, 7]
     assert outcome.transfers.mean_wait == pytest.approx((0 + 0 + 1 + 2 + 3) / 5 * STEP)
-    wide = simulate_fleet(halves(replace(SLOW, out=1e30, into=1e30), server=server), load)
-    assert [last for _, last in spans(wide)][1:] == [3, 4, 4, 4]  # an idle engine begins with whoever comes first
+    wide = simulate_fleet(disaggregated(replace(SLOW, out=1e30, into=1e30), server=server), load)
+    assert [last for _, last in spans(wide)][1:] == [3, 4, 4, 4]  # an idle engine starts with the first arrival
     assert wide.transfers.mean_wait < 1e-9
 
 
-def test_a_slow_receiver_is_what_many_wait_for() -> None:
+def test_many_transfers_wait_for_a_slow_receiver() -> None:
     fast, slow = replace(SLOW, out=4e9, into=4e9), replace(SLOW, out=1e9, into=1e9)
-    server = linear(replace(PLAIN, max_batched_tokens=2048))
+    server = linear(replace(DEFAULT_LIMITS, max_batched_tokens=2048))
     fleet = Fleet((station("prefill", port=fast, server=server), station("decode", 2, port=slow, server=server)))
     outcome = simulate_fleet(fleet, requests(*((0, 100, 2),) * 5))
     # one alone, then two of four to each receiver; the sender takes a quarter of the time
@@ -91,12 +91,12 @@ def test_a_slow_receiver_is_what_many_wait_for() -> None:
 
 
 def test_an_answer_of_one_token_is_never_sent() -> None:
-    outcome = simulate_fleet(halves(), requests((0, 100, 1), (0, 100, 1)))
+    outcome = simulate_fleet(disaggregated(), requests((0, 100, 1), (0, 100, 1)))
     assert outcome.transfers.count == 0
     assert spans(outcome) == [(1, 1), (2, 2)]
 
 
-def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
+def test_decode_worker_needs_kv_space_before_a_transfer() -> None:
     """A decoder with room for one: the second waits where it was read until the first is done."""
     fleet = Fleet((station("prefill", port=SLOW), station("decode", port=SLOW, server=linear(small(128)))))
     outcome = simulate_fleet(fleet, requests((0, 90, 11), (0, 90, 11)))
@@ -106,13 +106,13 @@ def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
     assert outcome.pools[1].peak_cache <= 1.0
 
 
-def test_a_full_reader_reads_no_more_until_what_it_read_is_sent() -> None:
+def test_full_prefill_worker_waits_until_its_kv_is_sent() -> None:
     fleet = Fleet((station("prefill", port=SLOW, server=linear(small(112))), station("decode", port=SLOW)))
     outcome = simulate_fleet(fleet, requests((0, 100, 2), (0, 100, 2), (0, 100, 2)))
     assert [first for first, _ in spans(outcome)] == [1, 3, 5]
 
 
-def test_shares_are_kept_to_the_request() -> None:
+def test_shares_are_met_to_within_one_request() -> None:
     routing = FleetRouting("shares", (100,), (), ((0.75, 0.25), (0.0, 1.0)))
     fleet = Fleet((station(name="a"), station(name="b")), routing)
     short, long = ((place * STEP, 50, 2) for place in range(40)), ((1 + place * STEP, 100, 2) for place in range(10))
@@ -120,13 +120,13 @@ def test_shares_are_kept_to_the_request() -> None:
     assert [one.answered for one in outcome.pools] == [30, 20]
 
 
-def test_least_loaded_goes_by_what_a_copy_bears() -> None:
+def test_least_loaded_weighs_load_by_replica_capacity() -> None:
     fleet = Fleet((station(name="a", weight=3.0), station(name="b", weight=1.0)))
     outcome = simulate_fleet(fleet, requests(*((0.0, 50, 10),) * 12))
     assert [one.answered for one in outcome.pools] == [9, 3]
 
 
-def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> None:
+def test_request_too_long_for_one_pool_goes_to_another_and_for_all_is_refused() -> None:
     fleet = Fleet((station(name="small", server=linear(small(256)), copies=5), station(name="large", server=linear(small(1024)))))
     outcome = simulate_fleet(fleet, requests((0, 500, 10), (0, 100, 10), (0, 2000, 10)))
     assert outcome.served.refused == 1
@@ -135,8 +135,8 @@ def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> No
 
 @pytest.mark.parametrize(("copies", "rate"), [(1, 0.6), (3, 2.4)])
 def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
-    """Copies that take one request each, answers of exponential length: M/M/1, and between M/M/c and c queues apart."""
-    limits = replace(PLAIN, max_sequences=1, max_batched_tokens=8)
+    """Replicas of one slot with exponential output lengths: M/M/1, and between M/M/c and c separate queues."""
+    limits = replace(DEFAULT_LIMITS, max_sequences=1, max_batched_tokens=8)
     chance = np.random.default_rng(5)
     times, lengths = np.cumsum(chance.exponential(1 / rate, 30_000)), chance.exponential(1000, 30_000).round().astype(int) + 1
     load = [(float(time), 1, int(length), ()) for time, length in zip(times, lengths, strict=True)]
@@ -149,12 +149,12 @@ def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
         assert mean_wait(copies, rate, 1.0) < wait < mean_wait(1, rate / copies, 1.0)
 
 
-def test_nobody_asks_and_nothing_happens() -> None:
+def test_no_requests_give_an_empty_outcome() -> None:
     outcome = simulate_fleet(Fleet((station(copies=2, spot=1),), FleetRouting(), Interruptions(rate=1.0)), [])
     assert (outcome.answered, outcome.seconds, outcome.pools[0].utilisation) == (0, 0.0, 0.0)
 
 
-def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None:
+def test_fleet_figures_have_ranges_and_lost_requests_miss_objectives() -> None:
     like = Figure(1.0, 0.8, 1.25, "s", "modelled")
     load = Load(150.0, Lengths(200, 0.8), Lengths(40, 0.6), 1500)
     answer = fleet_answer(spotty(2, 2, retries=0), load, Objectives(1.0, 0.01, 90, 2.0), like)
@@ -177,8 +177,8 @@ def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None
         fleet_answer(Fleet((station(server=linear(small(32))),)), Load(1.0, Lengths(100), Lengths(9), 50), Objectives(), like)
 
 
-def test_on_demand_machines_are_held_all_the_time() -> None:
-    outcome = simulate_fleet(Fleet((station(copies=3),)), drawn(100.0))
+def test_on_demand_machines_are_billed_all_the_time() -> None:
+    outcome = simulate_fleet(Fleet((station(copies=3),)), sampled_arrivals(100.0))
     assert outcome.pools[0].on_demand_seconds == pytest.approx(3 * outcome.seconds)
     assert outcome.pools[0].spot_seconds == 0
     assert outcome.interruptions == 0
@@ -197,7 +197,7 @@ def spotty(copies: int = 2, spot: int = 1, role: Role = "both", seed: int = 0, *
 @pytest.mark.parametrize("fallback", [True, False])
 @pytest.mark.parametrize("notice", [0.0, 0.02])
 def test_interruptions_lose_no_request_and_no_token(role: Role, fallback: bool, notice: float) -> None:
-    load = drawn(150.0, 1500)
+    load = sampled_arrivals(150.0, 1500)
     outcome = simulate_fleet(spotty(2, 2, role, fallback=fallback, notice=notice, retries=1000), load)
     assert outcome.interruptions > 5
     assert outcome.retried > 0 or (notice and role == "prefill")  # prompts are read within the notice
@@ -211,8 +211,8 @@ def test_interruptions_lose_no_request_and_no_token(role: Role, fallback: bool, 
     assert (again.served.finished == served.finished).all()
 
 
-def test_requests_are_given_up_after_so_many_tries() -> None:
-    load = drawn(150.0, 1500)
+def test_requests_are_dropped_after_the_retry_limit() -> None:
+    load = sampled_arrivals(150.0, 1500)
     outcome = simulate_fleet(spotty(2, 2, retries=0), load)
     assert outcome.lost > 0
     assert outcome.retried == 0
@@ -221,7 +221,7 @@ def test_requests_are_given_up_after_so_many_tries() -> None:
 
 
 def test_the_life_of_a_machine_on_spot_by_hand() -> None:
-    """Told at t, gone n later, to be had o after that: spot is held but for those o, the spare from t until spot is warm."""
+    """Notice at t, loss n later, back after o more: spot is billed except for o, the fallback from t until spot is warm."""
     interruptions = Interruptions(rate=360.0, notice=1.0, warm_up=2.0, outage=4.0)
     fleet = Fleet((station(spot=1),), FleetRouting(), interruptions, seed=3)
     chance = np.random.default_rng([3, 7, 0])
@@ -238,7 +238,7 @@ def test_the_life_of_a_machine_on_spot_by_hand() -> None:
     assert alone.spot_seconds == pytest.approx(use.spot_seconds)
 
 
-def test_nobody_there_makes_requests_wait_until_somebody_is() -> None:
+def test_requests_wait_while_no_replica_is_up() -> None:
     interruptions = Interruptions(rate=360.0, warm_up=2.0, outage=4.0, fallback=False)
     chance = np.random.default_rng([3, 7, 0])
     lost, out = chance.exponential(10.0), chance.exponential(4.0)
@@ -249,16 +249,16 @@ def test_nobody_there_makes_requests_wait_until_somebody_is() -> None:
 
 
 def test_more_interruptions_never_cost_less_time() -> None:
-    load = drawn(150.0, 1500)
+    load = sampled_arrivals(150.0, 1500)
     outcomes = [simulate_fleet(spotty(2, 2, rate=rate, retries=99), load).served for rate in (0.0, 1200.0, 7200.0)]
     stays = [float(np.mean(one.finished)) for one in outcomes]
     assert stays == sorted(stays)
 
 
-@pytest.mark.parametrize("fleet", [Fleet((station(copies=2), station(copies=1, name="c"))), halves(reading=1, writing=2)])
+@pytest.mark.parametrize("fleet", [Fleet((station(copies=2), station(copies=1, name="c"))), disaggregated(reading=1, writing=2)])
 def test_more_requests_and_slower_steps_make_everybody_wait_longer(fleet: Fleet) -> None:
     def mean(fleet: Fleet, rate: float) -> float:
-        served = simulate_fleet(fleet, drawn(rate, 1500)).served
+        served = simulate_fleet(fleet, sampled_arrivals(rate, 1500)).served
         return float((served.finished - served.arrived).mean())
 
     stays = [mean(fleet, rate) for rate in (20.0, 100.0, 300.0)]
@@ -267,7 +267,7 @@ def test_more_requests_and_slower_steps_make_everybody_wait_longer(fleet: Fleet)
 
 
 def test_a_port_is_the_network_of_its_gpus_or_their_links() -> None:
-    workload, shape = asked("llama-2-70b", parallel={"tp": 8}, gpus=8)
+    workload, shape = workload_and_shape("llama-2-70b", parallel={"tp": 8}, gpus=8)
     h100 = CATALOG.gpu_by_id["h100-sxm"]
     far, near = port_of(workload, shape, h100, 8), port_of(workload, shape, h100, 8, same_machine=True)
     assert far.kind == "infiniband"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
+from tests.serving_cases import CATALOG, DEFAULT_LIMITS, linear, small, workload_and_shape
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.estimate.group.collective_parameters import collective_parameters
@@ -29,7 +29,9 @@ STEP = 1e-3
 FAST = Port(out=1e12, into=1e12, latency=0.0, token_bytes=1.0)
 
 
-def station(name: str, role: Role = "both", copies: int = 1, limits: SchedulerLimits = PLAIN, **fields: Any) -> ReplicaPool:
+def station(
+    name: str, role: Role = "both", copies: int = 1, limits: SchedulerLimits = DEFAULT_LIMITS, **fields: Any
+) -> ReplicaPool:
     return ReplicaPool(name, linear(limits), copies, role, port=FAST, **fields)
 
 
@@ -38,79 +40,85 @@ def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
 
 
 def apart(count: int, prompt: int = 50, output: int = 2) -> list[Arrival]:
-    """So far apart that nobody meets another."""
+    """So far apart that requests never overlap."""
     return requests(*((float(place), prompt, output) for place in range(count)))
 
 
-def answered(fleet: Fleet, load: list[Arrival]) -> list[int]:
+def answered_per_pool(fleet: Fleet, load: list[Arrival]) -> list[int]:
     return [one.answered for one in simulate_fleet(fleet, load).pools]
 
 
-def test_of_idle_copies_the_one_that_bears_most_is_asked() -> None:
-    assert answered(Fleet((station("slow"), station("fast", weight=3.0))), apart(4)) == [0, 4]
-    assert answered(Fleet((station("fast", weight=3.0), station("slow"))), apart(4)) == [4, 0]
+def test_idle_replica_with_the_highest_capacity_is_chosen() -> None:
+    assert answered_per_pool(Fleet((station("slow"), station("fast", weight=3.0))), apart(4)) == [0, 4]
+    assert answered_per_pool(Fleet((station("fast", weight=3.0), station("slow"))), apart(4)) == [4, 0]
 
 
-def test_copies_alike_take_turns() -> None:
+def test_equal_replicas_take_turns() -> None:
     fleet = Fleet((station("three", copies=3),))
     outcome = simulate_fleet(fleet, requests(*((0.0, 50, 2),) * 3))
     assert outcome.served.finished.tolist() == [2 * STEP] * 3  # each alone
     assert simulate_fleet(Fleet((station("one"),)), requests(*((0.0, 50, 2),) * 3)).served.finished.max() > 2 * STEP
 
 
-def test_whole_and_in_halves_each_as_often_as_its_copies_bear() -> None:
-    """One copy that does both bears 1, two that read bear 3 each: of 14 requests 2 and 12."""
+def test_aggregated_and_disaggregated_share_requests_by_capacity() -> None:
+    """One aggregated replica has capacity 1, two prefill workers 3 each: of 14 requests 2 and 12."""
     fleet = Fleet((station("both"), station("read", "prefill", 2, weight=3.0), station("write", "decode")))
-    assert answered(fleet, apart(14)) == [2, 12, 12]
-    assert answered(Fleet((station("both", weight=6.0), *fleet.pools[1:])), apart(14)) == [7, 7, 7]
+    assert answered_per_pool(fleet, apart(14)) == [2, 12, 12]
+    assert answered_per_pool(Fleet((station("both", weight=6.0), *fleet.pools[1:])), apart(14)) == [7, 7, 7]
 
 
-def test_halves_alone_serve_what_is_too_long_for_the_others() -> None:
+def test_disaggregated_pools_serve_requests_too_long_for_the_others() -> None:
     fleet = Fleet((station("both", limits=small(64)), station("read", "prefill"), station("write", "decode")))
-    assert answered(fleet, apart(5, 100, 20)) == [0, 5, 5]
+    assert answered_per_pool(fleet, apart(5, 100, 20)) == [0, 5, 5]
     only = Fleet((station("both"), station("read", "prefill", limits=small(64)), station("write", "decode")))
-    assert answered(only, apart(5, 100, 20)) == [5, 0, 0]
+    assert answered_per_pool(only, apart(5, 100, 20)) == [5, 0, 0]
 
 
-def refused(fleet: Fleet, prompt: int, output: int) -> bool:
+def is_refused(fleet: Fleet, prompt: int, output: int) -> bool:
     return bool(simulate_fleet(fleet, requests((0.0, prompt, output))).served.refused)
 
 
 def test_a_request_may_fill_a_cache_to_its_last_block_and_no_further() -> None:
-    for other in ((), (station("large", limits=small(96)),)):  # alone, and beside a larger one
+    for other in ((), (station("large", limits=small(96)),)):  # alone, and with a larger one
         fleet = Fleet((station("one", limits=small(64)), *other))
-        most = 96 if other else 64
-        assert not refused(fleet, 40, most - 40)
-        assert refused(fleet, 40, most - 39)
-    assert answered(Fleet((station("one", limits=small(64)), station("large", limits=small(96)))), apart(3, 40, 24)) != [0, 3]
-    assert answered(Fleet((station("one", limits=small(64)), station("large", limits=small(96)))), apart(3, 40, 25)) == [0, 3]
+        capacity = 96 if other else 64
+        assert not is_refused(fleet, 40, capacity - 40)
+        assert is_refused(fleet, 40, capacity - 39)
+    assert answered_per_pool(Fleet((station("one", limits=small(64)), station("large", limits=small(96)))), apart(3, 40, 24)) != [
+        0,
+        3,
+    ]
+    assert answered_per_pool(Fleet((station("one", limits=small(64)), station("large", limits=small(96)))), apart(3, 40, 25)) == [
+        0,
+        3,
+    ]
 
 
-def test_what_is_read_must_fit_where_it_is_written() -> None:
+def test_prefilled_kv_must_fit_the_decode_worker() -> None:
     def fleet(cache: str) -> Fleet:
         return Fleet((
             station("read", "prefill", cache="fp16"), station("small", "decode", limits=small(64), cache="fp16"),
             station("reads", "prefill", cache=cache, limits=small(32)), station("large", "decode", cache=cache),
         ))  # fmt: skip
 
-    assert refused(fleet("fp8"), 50, 20)  # those who have room to write cannot take what this one reads
-    assert answered(fleet("fp16"), apart(2, 50, 20)) == [2, 0, 0, 2]
-    assert answered(fleet("fp8"), apart(1, 40, 20)) == [1, 1, 0, 0]
+    assert is_refused(fleet("fp8"), 50, 20)  # those who have room to write cannot take what this one reads
+    assert answered_per_pool(fleet("fp16"), apart(2, 50, 20)) == [2, 0, 0, 2]
+    assert answered_per_pool(fleet("fp8"), apart(1, 40, 20)) == [1, 1, 0, 0]
 
 
-def test_shares_of_stations_that_cannot_take_a_request_go_to_whoever_bears_most() -> None:
+def test_shares_of_unfit_pools_go_to_the_highest_capacity() -> None:
     routing = FleetRouting("shares", (100,), (), ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
     fleet = Fleet((station("a", limits=small(64)), station("b"), station("c", weight=2.0)), routing)
-    assert answered(fleet, [*apart(3), *requests((3.0, 200, 2), (4.0, 200, 2))]) == [3, 0, 2]
+    assert answered_per_pool(fleet, [*apart(3), *requests((3.0, 200, 2), (4.0, 200, 2))]) == [3, 0, 2]
     copies = Fleet((fleet.pools[0], station("b", copies=3), fleet.pools[2]), routing)
-    assert answered(copies, requests((0.0, 200, 2))) == [0, 1, 0]
+    assert answered_per_pool(copies, requests((0.0, 200, 2))) == [0, 1, 0]
 
 
-def test_shares_are_of_those_who_may_take_it() -> None:
+def test_shares_are_among_pools_that_can_take_the_request() -> None:
     routing = FleetRouting("shares", (), (), ((0.8, 0.15, 0.05),))
     fleet = Fleet((station("a", limits=small(64)), station("b"), station("c")), routing)
-    assert answered(fleet, apart(20)) == [16, 3, 1]
-    assert answered(fleet, apart(20, 100)) == [0, 15, 5]
+    assert answered_per_pool(fleet, apart(20)) == [16, 3, 1]
+    assert answered_per_pool(fleet, apart(20, 100)) == [0, 15, 5]
 
 
 @pytest.mark.parametrize(
@@ -133,23 +141,23 @@ def test_numbers_beyond_their_ends_are_refused(make: Any) -> None:
         Fleet(**parts)
 
 
-def test_numbers_at_their_ends_are_taken() -> None:
+def test_values_at_their_limits_are_accepted() -> None:
     ends = Interruptions(rate=1e5, notice=0.0, warm_up=0.0, outage=0.0, retries=0)
     fleet = Fleet((station("most", copies=10_000, spot=10_000, gpus=2), station("none", weight=1e-9)), FleetRouting(), ends)
     assert fleet.gpus == 20_001
     assert FleetRouting("shares", (100, 200), (50,)).buckets == 6
 
 
-def lane(kind: type[Scheduler] = Scheduler, **requested: int) -> tuple[Scheduler, RequestLog]:
+def scheduler_and_log(kind: type[Scheduler] = Scheduler, **requested: int) -> tuple[Scheduler, RequestLog]:
     log = RequestLog()
-    scheduler = kind(linear().steps, PLAIN, log)
+    scheduler = kind(linear().steps, DEFAULT_LIMITS, log)
     log.add(0.0, requested.get("prompt", 100), requested.get("output", 10))
     return scheduler, log
 
 
 def writing() -> tuple[Scheduler, RequestLog]:
-    """A lane that has read a prompt of 100 in the first step and has nine tokens to write, a step each."""
-    scheduler, log = lane()
+    """A scheduler that prefilled 100 tokens in the first step and has nine tokens to decode, one per step."""
+    scheduler, log = scheduler_and_log()
     assert scheduler.accept(0, 0.0)
     assert scheduler.end == pytest.approx(STEP)
     assert scheduler.complete() == []
@@ -158,7 +166,7 @@ def writing() -> tuple[Scheduler, RequestLog]:
 
 
 @pytest.mark.parametrize(("steps", "whole"), [(4.5, 3), (4.0, 3), (3.999, 2), (1.2, 0), (9.9, 8)])
-def test_tokens_of_whole_steps_are_with_their_users_when_a_machine_goes(steps: float, whole: int) -> None:
+def test_tokens_of_finished_steps_are_delivered_before_an_interruption(steps: float, whole: int) -> None:
     scheduler, log = writing()
     assert stop_scheduler(scheduler, steps * STEP) == [0]
     assert log.generated[0] == 1 + whole
@@ -169,8 +177,8 @@ def test_tokens_of_whole_steps_are_with_their_users_when_a_machine_goes(steps: f
     assert sum(scheduler.phases) == 0
 
 
-def test_each_loses_what_it_had_in_the_cache() -> None:
-    """The second joins when the first has written four tokens after its prompt; three steps later all is gone."""
+def test_interrupted_requests_lose_their_kv_cache() -> None:
+    """The second joins when the first has decoded four tokens; three steps later the machine is interrupted."""
     scheduler, log = writing()
     log.add(0.0, 50, 10)
     scheduler.accept(1, 3.5 * STEP)
@@ -192,8 +200,8 @@ def test_steps_that_grow_are_counted_as_they_grow() -> None:
         assert log.generated[0] == 1 + done
 
 
-def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
-    scheduler, log = lane(prompt=1000)
+def test_partial_prefill_and_waiting_requests_move_to_another_replica() -> None:
+    scheduler, log = scheduler_and_log(prompt=1000)
     log.add(0.0, 10, 10)
     scheduler.accept(0, 0.0)
     scheduler.accept(1, 0.0)
@@ -207,8 +215,8 @@ def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
     assert scheduler.end == pytest.approx(5.0 + STEP)
 
 
-def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
-    scheduler, log = lane(PrefillWorker, output=1)
+def test_prefill_worker_holds_its_kv_until_sent() -> None:
+    scheduler, log = scheduler_and_log(PrefillWorker, output=1)
     log.add(0.0, 10, 1)
     assert isinstance(scheduler, PrefillWorker)
     scheduler.accept(0, 0.0)
@@ -216,11 +224,11 @@ def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
     assert (scheduler.used, scheduler.in_transfer, scheduler.unsent) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
     scheduler.plan(scheduler.end)
     assert scheduler.end == inf
-    assert scheduler.release(0, 1.0) is False  # nobody waits
+    assert scheduler.release(0, 1.0) is False  # no request waits
     assert (scheduler.used, scheduler.in_transfer) == (0, 0)
 
 
-def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
+def test_decode_worker_reserves_kv_space_before_a_transfer() -> None:
     log = RequestLog()
     worker = DecodeWorker(linear(small(128)).steps, small(128), log)
     for _ in range(2):
@@ -239,7 +247,7 @@ def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
 
 def test_a_port_s_first_byte() -> None:
     """NCCL's protocol for large messages: a start, and a hop of NVLink or 14 us to the network, whose own hop is 4."""
-    workload, shape = asked("llama-3.1-8b")
+    workload, shape = workload_and_shape("llama-3.1-8b")
     h100 = CATALOG.gpu_by_id["h100-sxm"]
     far, near = (port_of(workload, shape, h100, 2, same_machine=same) for same in (False, True))
     start, hop = (collective_parameters()[f"simple.{name}"] for name in ("start", "hop.nvlink"))
@@ -263,7 +271,7 @@ def test_ports_by_hand() -> None:
     assert wires.send(0, 2, 10, 1.5) == pytest.approx(2.0 + 1.0 + 0.5)  # the other end takes in the second until 2
 
 
-def test_machines_are_paid_for_while_they_are_held() -> None:
+def test_machines_are_billed_while_they_are_rented() -> None:
     machine = ReplicaMachine(0, range(1), spot=True, open=True, since=0.0)
     machine.start(1.0)  # held already
     machine.stop(3.0)
@@ -280,8 +288,8 @@ def use(outcome: FleetOutcome) -> tuple[float, float, float]:
     return one.busy_seconds, one.mean_batch, one.peak_cache
 
 
-def test_what_a_station_did_by_hand() -> None:
-    """A step to read, nine with one at work; then both are read and written together."""
+def test_pool_statistics_by_hand() -> None:
+    """One prefill step, nine decode steps alone; then both are prefilled and decoded together."""
     outcome = simulate_fleet(Fleet((station("one", limits=small(256), gpus=4),)), requests((0.0, 100, 10), (1.0, 20, 3)))
     busy, batch, peak = use(outcome)
     assert busy == pytest.approx(13 * STEP)
@@ -289,7 +297,7 @@ def test_what_a_station_did_by_hand() -> None:
     assert peak == pytest.approx(7 / 16)
     assert outcome.served.busy == pytest.approx(13 * STEP / (1.0 + 3 * STEP))
     assert outcome.seconds == pytest.approx(1.0 + 3 * STEP)
-    two = replace(station("two"), server=linear(PLAIN, stages=2))
+    two = replace(station("two"), server=linear(DEFAULT_LIMITS, stages=2))
     assert simulate_fleet(Fleet((two,)), apart(2)).pools[0].busy_seconds == pytest.approx(2 * 2 * STEP / 2)
 
 
@@ -329,6 +337,6 @@ def test_a_fleet_s_answer_without_ranges_or_with_objectives_never_met() -> None:
     assert [warning.id for warning in never.warnings] == ["serving.too-few", "serving.missed"]
     tight = Fleet((station("one", limits=small(48)), station("large", limits=small(64))))
     long = Load(10.0, Lengths.histogram((30, 70), (1, 1)), Lengths(3), 40, burstiness=0.0)
-    refused = fleet_answer(tight, long, Objectives(), LIKE)
-    assert refused.refused > 0
-    assert "serving.refused" in [warning.id for warning in refused.warnings]
+    is_refused = fleet_answer(tight, long, Objectives(), LIKE)
+    assert is_refused.refused > 0
+    assert "serving.refused" in [warning.id for warning in is_refused.warnings]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.serving_cases import PLAIN, linear, small
+from tests.serving_cases import DEFAULT_LIMITS, linear, small
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, exact_sizes
@@ -36,7 +36,7 @@ def sizes(workload: Workload, shape: Shape = TINY, **layout: Any) -> list[tuple[
     return [(int(size), int(times)) for size, times in zip(micro, rounds, strict=True)]
 
 
-def test_micro_batches_divide_a_copy_s_share() -> None:
+def test_micro_batches_divide_a_replica_s_share() -> None:
     """Powers of two that do, and the largest divisor of every octave."""
     assert sizes(work(), dp=2) == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
     assert sizes(work(), dp=5) == []
@@ -50,7 +50,7 @@ def test_micro_batches_divide_a_copy_s_share() -> None:
     assert sizes(work(micro_batch=4), dp=2) == sizes(work(), dp=2)
 
 
-def test_checkpointing_is_as_asked_or_both() -> None:
+def test_checkpointing_is_as_requested_or_both() -> None:
     assert tuple(_checkpointings(work(), TINY)) == ("none", "full")
     assert tuple(_checkpointings(work(checkpointing="full"), TINY)) == ("full",)
     assert tuple(_checkpointings(work("serve"), TINY)) == ("none",)
@@ -86,8 +86,8 @@ def test_zero_leaves_a_share_of_each_part() -> None:
         (2, ("optimizer", "gradients")),
         (3, ("optimizer", "gradients", "weights")),
     ):
-        told = _after_zero(np.full((len(COUNTED_PARTS), 1), 12.0), Parallel(dp=4, zero=zero), 5.0)
-        assert {name: told[place, 0] for name, place in PART_INDEX.items()} == {
+        sharded = _after_zero(np.full((len(COUNTED_PARTS), 1), 12.0), Parallel(dp=4, zero=zero), 5.0)
+        assert {name: sharded[place, 0] for name, place in PART_INDEX.items()} == {
             name: 17.0 if name == "temporary" else 3.0 if name in shared else 12.0 for name in COUNTED_PARTS
         }
 
@@ -129,7 +129,7 @@ def test_limits_of_engines_by_year_and_memory() -> None:
 def test_lanes_of_a_pipeline_share_in_whole_blocks() -> None:
     cut = batch_limits(small(16 * 31, max_sequences=7), 3)
     assert (cut.cache_tokens, cut.max_sequences) == (16 * 10, 2)
-    assert batch_limits(PLAIN, 1) is PLAIN
+    assert batch_limits(DEFAULT_LIMITS, 1) is DEFAULT_LIMITS
     limits = batch_limits(small(16, max_sequences=1), 3)
     assert (limits.cache_tokens, limits.max_sequences) == (16, 1)
 

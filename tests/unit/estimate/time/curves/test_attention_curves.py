@@ -22,9 +22,9 @@ def seconds(op: Op, gpu: Any = None, **changed: float) -> float:
 
 def attention_op(kind: str = "attention", moved: float = 0.0, role: str = "", **sizes: float) -> Op:
     plain = {"batch": 2.0, "heads": 5.0, "kv_heads": 1.0, "queries": 128.0, "keys": 128.0, "dim": 64.0}
-    given = plain | sizes
-    flops = 4.0 * given["batch"] * given["heads"] * given["queries"] * given["keys"] * given["dim"]
-    return Op(kind, "fp16", flops, moved, 0.0, given, role=role)
+    fields = plain | sizes
+    flops = 4.0 * fields["batch"] * fields["heads"] * fields["queries"] * fields["keys"] * fields["dim"]
+    return Op(kind, "fp16", flops, moved, 0.0, fields, role=role)
 
 
 def test_blocks_of_queries_visit_the_keys_they_attend_to() -> None:

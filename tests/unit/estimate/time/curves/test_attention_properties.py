@@ -76,14 +76,14 @@ def test_a_narrower_cache_is_never_slower() -> None:
         assert (narrow <= wide * (1 + 1e-9)).all()
 
 
-def test_a_narrower_cache_of_mla_is_never_slower_where_kernels_split_it() -> None:
+def test_lower_precision_mla_cache_is_never_slower_with_split_kv() -> None:
     columns = build_gpu_columns(ASYNCHRONOUS)
     for heads in (16.0, 128.0):
         wide, narrow = (operator_seconds([mla(64.0, CONTEXTS, heads, width)], columns).seconds for width in (2.0, 1.0))
         assert (narrow <= wide * (1 + 1e-9)).all()
 
 
-def test_decode_reaches_most_of_the_bandwidth_at_large_batch_and_long_context() -> None:
+def test_decode_nears_full_bandwidth_at_large_batch_and_long_context() -> None:
     """Grouped heads share a tile and all SMs work, whatever the number of query heads."""
     for shape in SHAPES:
         op = decode(64.0, 16384.0, shape)

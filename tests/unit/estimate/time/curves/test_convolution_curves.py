@@ -17,10 +17,10 @@ NEAR = 1e-3
 def conv_op(kind: str = "conv", unit: str = "fp16", flops: float = 0.0, moved: float = 0.0, role: str = "", **sizes: float) -> Op:
     plain = {"batch": 8.0, "height": 32.0, "width": 32.0, "cin": 256.0, "cout": 256.0, "kernel": 9.0, "stride": 1.0,
              "groups": 1.0, "nhwc": 1.0}  # fmt: skip
-    given = plain | sizes
-    pixels = given["batch"] * given["height"] * given["width"]
-    work = flops or 2 * pixels * given["cin"] * given["cout"] * given["kernel"] / given["groups"]
-    return Op(kind, unit, work, moved, 0.0, given, role=role)
+    fields = plain | sizes
+    pixels = fields["batch"] * fields["height"] * fields["width"]
+    work = flops or 2 * pixels * fields["cin"] * fields["cout"] * fields["kernel"] / fields["groups"]
+    return Op(kind, unit, work, moved, 0.0, fields, role=role)
 
 
 def seconds(op: Op, gpu: Any = None, **changed: float) -> float:

@@ -141,8 +141,8 @@ def test_a_gpu_without_rates_has_no_time_rather_than_an_endless_one() -> None:
 
 def test_time_does_not_fall_as_the_batch_grows() -> None:
     ops = every_kind(BATCHES)
-    told = operator_seconds(ops, build_gpu_columns(GPUS[::7])).seconds
-    fallen = told[..., 1:] < told[..., :-1] * (1 - SLACK)
+    seconds = operator_seconds(ops, build_gpu_columns(GPUS[::7])).seconds
+    fallen = seconds[..., 1:] < seconds[..., :-1] * (1 - SLACK)
     assert not fallen.any(), {ops[place].kind for place in np.unique(np.nonzero(fallen)[1])}
 
 
@@ -172,9 +172,9 @@ def changed(gpu: Gpu, peaks: float = 1.0, bandwidth: float = 1.0, sms: float = 1
 )
 def test_a_gpu_better_in_every_respect_is_never_slower(better: dict[str, float]) -> None:
     ops = every_kind(BATCHES[::9])
-    told = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
+    seconds = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
     faster = operator_seconds(ops, build_gpu_columns([changed(gpu, **better) for gpu in GPUS])).seconds
-    slower = faster > told * (1 + 1e-6)
+    slower = faster > seconds * (1 + 1e-6)
     assert not slower.any(), {(GPUS[gpu].id, ops[op].kind) for gpu, op, _ in np.argwhere(slower)}
 
 
@@ -194,10 +194,10 @@ def dominates(one: Gpu, other: Gpu) -> bool:
 
 def test_catalog_gpus_keep_their_order() -> None:
     ops = every_kind(np.array([1.0, 8.0, 64.0]))
-    told = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
+    seconds = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
     pairs = [(i, j) for i, one in enumerate(GPUS) for j, other in enumerate(GPUS) if dominates(one, other)]
     assert len(pairs) > 50
-    wrong = {(GPUS[i].id, GPUS[j].id) for i, j in pairs if (told[i] > told[j] * 1.005).any()}
+    wrong = {(GPUS[i].id, GPUS[j].id) for i, j in pairs if (seconds[i] > seconds[j] * 1.005).any()}
     assert not wrong
 
 
@@ -216,7 +216,7 @@ def test_totals_are_sums_by_class() -> None:
         assert totals.floors[place] == pytest.approx((each.floors[:, chosen] * counted).sum(axis=1))
 
 
-def test_operators_alike_are_timed_once_and_counted_as_often() -> None:
+def test_identical_operators_are_timed_once_and_counted() -> None:
     batches = np.array([1.0, 32.0])
     ops = [*every_kind(batches), *(op.times(batches) for op in every_kind(batches)), *every_kind(1.0)]
     once = merge_equal(ops)
@@ -227,7 +227,7 @@ def test_operators_alike_are_timed_once_and_counted_as_often() -> None:
     assert operator_totals(ops, gpus).seconds == pytest.approx(sum(parts))
 
 
-def test_a_product_of_few_rows_reads_and_one_of_many_computes() -> None:
+def test_gemm_of_few_rows_is_memory_bound_and_of_many_compute_bound() -> None:
     ops = [gemm(rows, 4096.0, 4096.0, "fp16", 2.0) for rows in (1.0, 64.0, 8192.0)]
     token, some, prompt = operator_seconds(ops, build_gpu_columns([CATALOG.gpu_by_id["h100-sxm"]])).streamed[0, :, 0]
     assert token > 0.99
@@ -252,7 +252,7 @@ def test_units_a_chip_lacks() -> None:
 @pytest.mark.parametrize("gpu", ["t4", "rtx-2060-super", "v100-sxm-32gb", "a100-sxm-80gb", "h20-96gb"])
 @pytest.mark.parametrize("unit", ["fp8", "fp4"])
 @pytest.mark.parametrize("rows", [1.0, 8.0, 16.0, 32.0])
-def test_narrow_weights_a_chip_has_no_units_for_are_no_slower_than_wide_ones(gpu: str, unit: str, rows: float) -> None:
+def test_low_precision_weights_without_hardware_units_are_no_slower_than_16_bit(gpu: str, unit: str, rows: float) -> None:
     column = build_gpu_columns([CATALOG.gpu_by_id[gpu]])
     assert column.native[unit] == (unit == "fp8" and gpu == "h20-96gb")
     narrow, wide = (gemm(rows, 8192.0, 8192.0, one, WIDTHS[one]) for one in (unit, "fp16"))
@@ -347,18 +347,18 @@ MEASURED = [
 ]
 
 
-@pytest.mark.parametrize(("gpu", "op", "microseconds", "most"), MEASURED)
-def test_measured_operators(gpu: str, op: Op, microseconds: float, most: float) -> None:
-    told = float(operator_seconds([op], build_gpu_columns([CATALOG.gpu_by_id[gpu]])).seconds[0, 0, 0])
-    assert told * 1e6 == pytest.approx(microseconds, rel=most)
+@pytest.mark.parametrize(("gpu", "op", "microseconds", "tolerance"), MEASURED)
+def test_measured_operators(gpu: str, op: Op, microseconds: float, tolerance: float) -> None:
+    predicted = float(operator_seconds([op], build_gpu_columns([CATALOG.gpu_by_id[gpu]])).seconds[0, 0, 0])
+    assert predicted * 1e6 == pytest.approx(microseconds, rel=tolerance)
 
 
 def test_parameters_are_numbers_by_name() -> None:
-    known = parameters()
-    assert all(np.isfinite(value) and value >= 0 for value in known.values())
+    values = parameters()
+    assert all(np.isfinite(value) and value >= 0 for value in values.values())
     assert all(
         value <= 1.0
-        for name, value in known.items()
+        for name, value in values.items()
         if name.startswith(("memory.bandwidth_share", "gemm.bandwidth_share", "conv.bandwidth_share"))
     )
 

@@ -159,7 +159,7 @@ def test_misaligned_gemms_are_slower_with_tma() -> None:
     assert seconds(gemm_op(k=1031.0), lacking, **costs) == pytest.approx(FULL * grown[1], rel=1e-3)
     assert seconds(gemm_op(k=1031.0, unit="fp32", width=4.0), **costs) == pytest.approx(
         FULL * grown[1], rel=1e-3
-    )  # plain lanes load any
+    )  # CUDA cores load any
 
 
 def test_transposed_tf32_operands_are_slower_on_newer_gpus() -> None:
@@ -199,8 +199,8 @@ def test_small_batched_gemms_have_their_own_share_of_bandwidth() -> None:
 def test_the_bandwidth_share_of_batched_gemms_grows_with_size(side: float, share: float) -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(side, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
-    found = curve.seconds(stack(*ops), quick, NEUTRAL | {"gemm.bandwidth_share.small_batched": 0.5})[0, 1, 0]
-    assert found == pytest.approx((ops[1].read + ops[1].write) / (share * 1e12), rel=1e-3)
+    seconds = curve.seconds(stack(*ops), quick, NEUTRAL | {"gemm.bandwidth_share.small_batched": 0.5})[0, 1, 0]
+    assert seconds == pytest.approx((ops[1].read + ops[1].write) / (share * 1e12), rel=1e-3)
 
 
 def test_parameters_by_class_of_unit() -> None:

@@ -236,7 +236,7 @@ def test_rate_of_an_sm_relative_to_the_h100() -> None:
     assert number(columns_of(H100, target="sm_999"), "sm_rate_vs_reference", "fp16") == 1.0
 
 
-def test_matrix_units_winograd_and_wide_sms_by_gpu() -> None:
+def test_matrix_units_winograd_and_sm_width_by_gpu() -> None:
     def properties(gpu: str) -> tuple[float, ...]:
         return tuple(
             number(columns_of(GPUS[gpu]), name) for name in ("matrix_convolutions", "dot_product_share", "winograd", "wide_fp32")

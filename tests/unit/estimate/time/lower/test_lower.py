@@ -53,7 +53,7 @@ def test_training_takes_six_flops_a_token_and_weight(name: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "amp-bf16", "tf32", "fp32"])
-def test_backward_products_are_twice_the_forward_ones(precision: str) -> None:
+def test_backward_gemms_are_twice_the_forward_ones(precision: str) -> None:
     ops = ops_of("llama-3.2-1b", "train", precision=precision, batch=2, seq_in=512)
     forward, backward = (total(ops, "flops", "gemm", phase=phase) for phase in ("forward", "backward"))
     assert backward == pytest.approx(2 * forward)
@@ -65,7 +65,7 @@ def test_checkpointing_runs_the_layers_forward_again() -> None:
     )
     shape = shape_of("llama-3.2-1b")
     more = total(again, "flops", "gemm") - total(plain, "flops", "gemm")
-    last = shape.layers * shape.ffn * shape.hidden  # what comes after the last tensor kept for backward is not run again
+    last = shape.layers * shape.ffn * shape.hidden  # operators after the last tensor saved for backward are not recomputed
     assert more == pytest.approx(2 * 1024 * (count_parameters(shape).linear - last), rel=0.01)
     assert total(again, "flops", "attention") == pytest.approx(2 * total(plain, "flops", "attention"))
 
@@ -81,7 +81,7 @@ def test_adapters_leave_the_base_without_weight_gradients() -> None:
     assert 2 * weight_flops(shape, 1024) < base < 2.1 * weight_flops(shape, 1024)
 
 
-def test_quantised_base_weights_are_unpacked_for_every_product() -> None:
+def test_quantised_base_weights_are_dequantised_for_every_gemm() -> None:
     plain, packed = (
         ops_of("llama-3.1-8b", "finetune", precision="bf16", batch=1, seq_in=1024, lora_rank=16, qlora=qlora)
         for qlora in (False, True)
@@ -105,7 +105,7 @@ MEASURED = {
 
 @pytest.mark.parametrize(("name", "precision"), MEASURED)
 def test_a_layer_moves_the_bytes_that_were_measured(name: str, precision: str) -> None:
-    shape, rows = shape_of(name), 1 << 20  # so many that weights do not count
+    shape, rows = shape_of(name), 1 << 20  # enough that weights are negligible
     write = KernelWriter(numerics(precision))
     eager_layer(write, shape, LayerPass(rows / 1024, 1024.0, causal=shape.causal))
     measured = MEASURED[name, precision]
@@ -116,7 +116,7 @@ def test_a_layer_moves_the_bytes_that_were_measured(name: str, precision: str) -
         assert sum(float(op.count) for op in mine) == pytest.approx(kernels, rel=0.15)
 
 
-def test_the_loss_goes_over_the_vocabulary_in_fp32() -> None:
+def test_loss_is_over_the_vocabulary_in_fp32() -> None:
     shape = shape_of("llama-3.2-1b")
     ops = ops_of("llama-3.2-1b", "train", precision="bf16", batch=1, seq_in=1024)
     widened = [op for op in ops if op.kind == "copy" and op.sizes["elements"] == 1024 * shape.vocab]
@@ -145,7 +145,7 @@ def test_windowed_layers_read_the_window_only() -> None:
             assert total(ops, "read", "decode_attention") == pytest.approx(cache + queries)
 
 
-def test_a_narrow_cache_is_read_narrow() -> None:
+def test_quantised_kv_cache_is_read_as_stored() -> None:
     wide, narrow = (
         ops_of("llama-3.1-8b", "decode", precision="bf16", batch=4, seq_in=8192, engine="vllm", kv_precision=kind)
         for kind in ("bf16", "fp8")
@@ -162,7 +162,7 @@ def test_a_token_reads_every_weight_once_with_gate_and_up(engine: str) -> None:
 
 
 @pytest.mark.parametrize(("precision", "share"), [("fp8", 0.5), ("int4", 0.26), ("q4_k_m", 0.307), ("q8_0", 0.53)])
-def test_stored_weights_decide_what_a_token_reads(precision: str, share: float) -> None:
+def test_stored_weight_bytes_decide_decode_reads(precision: str, share: float) -> None:
     engine = "llama.cpp" if precision.startswith("q") else "vllm"
     plain = ops_of("llama-3.1-8b", "decode", precision="bf16", batch=1, seq_in=16, engine=engine)
     packed = ops_of("llama-3.1-8b", "decode", precision=precision, batch=1, seq_in=16, engine=engine)
@@ -199,12 +199,12 @@ def test_prompts_make_logits_of_their_last_token_only() -> None:
     assert total(ops, "flops", "gemm") == pytest.approx(2 * 2048 * count_parameters(shape).linear, rel=0.01)
 
 
-def test_a_window_bounds_what_is_looked_at() -> None:
+def test_sliding_window_bounds_attended_tokens() -> None:
     shape = shape_of("mistral-7b")
     whole, windowed = (replace(shape, window=window, global_every=0) for window in (0, 1024))
     request = fill_defaults(Workload("prefill", "mistral-7b", batch=1, seq_in=8192, engine="vllm", precision="bf16"), shape)
-    seen = [total(lower(request, one).ops, "flops", "attention") for one in (whole, windowed)]
-    assert seen[1] / seen[0] == pytest.approx((8192 * 1024 - 1024**2 / 2) / (8192**2 / 2))
+    flops = [total(lower(request, one).ops, "flops", "attention") for one in (whole, windowed)]
+    assert flops[1] / flops[0] == pytest.approx((8192 * 1024 - 1024**2 / 2) / (8192**2 / 2))
 
 
 def test_a_batch_of_answers_is_prompts_and_tokens_at_the_mean_context() -> None:
@@ -215,7 +215,7 @@ def test_a_batch_of_answers_is_prompts_and_tokens_at_the_mean_context() -> None:
     assert next(op for op in token.ops if op.kind == "decode_attention").sizes["keys"] == 1100
 
 
-def test_captured_engines_leave_the_host_nothing_to_call() -> None:
+def test_cuda_graph_engines_have_no_launch_calls() -> None:
     shape = shape_of("llama-3.2-1b")
     for engine, calls in (("cuda-graphs", False), ("vllm", False), ("pytorch", True)):
         request = fill_defaults(Workload("decode", "llama-3.2-1b", batch=1, seq_in=64, engine=engine, precision="bf16"), shape)

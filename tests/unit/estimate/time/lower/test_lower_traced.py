@@ -68,7 +68,7 @@ def test_all_tables_lower_to_known_kinds_with_finite_sizes() -> None:
             assert all(np.isfinite(number) and number >= 0 for number in numbers), op
 
 
-def test_an_array_of_batches_gives_what_each_batch_gives() -> None:
+def test_array_of_batches_equals_single_batches() -> None:
     batches = np.array([1.0, 8.0, 96.0])
     for model in ("resnet50", "swin_t"):
         workload = Workload("train", model, precision="amp-bf16")
@@ -82,7 +82,7 @@ def test_an_array_of_batches_gives_what_each_batch_gives() -> None:
                 assert (one.kind, one.unit, one.phase, one.role) == (many.kind, many.unit, many.phase, many.role)
 
 
-def test_layout_is_told_to_convolutions_and_changes_nothing_else() -> None:
+def test_memory_format_is_passed_to_convolutions_only() -> None:
     last, first = (lowered("resnet50", "train", memory_format=name) for name in ("channels_last", "contiguous"))
     assert {op.sizes["nhwc"] for op in last if op.kind == "conv"} == {1.0}
     assert {op.sizes["nhwc"] for op in first if op.kind == "conv"} == {0.0}
@@ -144,7 +144,7 @@ def test_a_larger_image_grows_with_its_area_but_for_the_classifier() -> None:
     assert lower_traced(workload, TracedShape("resnet50", "resnet50", 0)).notes
 
 
-def test_attention_without_gradients_takes_the_fast_path_and_copies_nothing() -> None:
+def test_attention_without_gradients_uses_the_fast_path_without_copies() -> None:
     """torch.nn.MultiheadAttention in evaluation: one product, attention, one product."""
     plain = lowered("vit_b_16")
     assert not [op for op in plain if op.kind == "copy" and op.role == "strided"]
@@ -153,7 +153,7 @@ def test_attention_without_gradients_takes_the_fast_path_and_copies_nothing() ->
     assert turned == 24 + 24  # two a layer around attention, one before each normalisation but the first
 
 
-def test_wide_groups_run_one_after_another() -> None:
+def test_large_conv_groups_run_sequentially() -> None:
     """cuDNN takes groups of up to 32 channels at once; RegNetY-8GF has 56."""
     narrow = [op for op in lowered("resnext50_32x4d") if op.kind == "conv" and op.sizes["groups"] > 1]
     assert {op.sizes["groups"] for op in narrow} == {32.0}
@@ -174,7 +174,7 @@ def test_accumulation_repeats_all_but_the_optimizer() -> None:
     assert [op for op in once if op.phase == "optimizer"] == [op for op in thrice if op.phase == "optimizer"]
 
 
-def test_what_the_cache_may_hold_is_everything_without_gradients_and_no_weights_ever() -> None:
+def test_l2_may_hold_activations_without_gradients_and_never_weights() -> None:
     for op in lowered("resnet50", precision="fp32"):
         assert 0.0 <= float(op.sizes.get("resident", 0.0)) <= 1.0
         assert op.kind != "elementwise" or op.sizes.get("resident", 1.0) == 1.0

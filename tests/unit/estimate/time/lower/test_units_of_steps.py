@@ -33,38 +33,43 @@ SINGLE, HALF, MIXED = (4, 4, 4), (2, 2, 2), (4, 4, 2)
     ],
 )  # fmt: skip
 def test_units_and_widths(precision: str, year: int | None, unit: str, half: str, widths: Any) -> None:
-    found = numerics(precision, year)
-    assert (found.widths.parameter, found.widths.stream, found.widths.compute) == widths
-    assert (found.unit, found.half) == (unit, half)
-    assert (found.dtype(4.0), found.dtype(2.0)) == ("fp32", half)
+    units = numerics(precision, year)
+    assert (units.widths.parameter, units.widths.stream, units.widths.compute) == widths
+    assert (units.unit, units.half) == (unit, half)
+    assert (units.dtype(4.0), units.dtype(2.0)) == ("fp32", half)
 
 
-def told(**fields: Any) -> Any:
+def options_of(**fields: Any) -> Any:
     return lowering_options(Workload("forward", "resnet50", **fields))
 
 
 def test_units_of_traced_networks() -> None:
-    plain = told(precision="fp32")
+    plain = options_of(precision="fp32")
     assert (plain.gemm32, plain.conv32, plain.amp, plain.quantised_unit) == ("fp32", "fp32", False, "")
-    assert (told(precision="tf32").gemm32, told(precision="tf32").conv32) == ("tf32", "tf32")
-    by_year = {year: told(precision="fp32-default", year=year).gemm32 for year in (2019, 2020, 2021, 2022, None)}
+    assert (options_of(precision="tf32").gemm32, options_of(precision="tf32").conv32) == ("tf32", "tf32")
+    by_year = {year: options_of(precision="fp32-default", year=year).gemm32 for year in (2019, 2020, 2021, 2022, None)}
     assert by_year == {2019: "fp32", 2020: "tf32", 2021: "tf32", 2022: "fp32", None: "fp32"}
-    assert told(precision="fp32-default").conv32 == "tf32"
-    assert [told(precision=name).half for name in ("bf16", "fp16", "amp-fp16", "amp-bf16")] == ["bf16", "fp16", "fp16", "bf16"]
-    assert told(precision="bf16", engine="tensorrt").half == "fp16"
-    options = [told(precision=name) for name in ("fp8", "int8", "nvfp4", "bf16")]
+    assert options_of(precision="fp32-default").conv32 == "tf32"
+    assert [options_of(precision=name).half for name in ("bf16", "fp16", "amp-fp16", "amp-bf16")] == [
+        "bf16",
+        "fp16",
+        "fp16",
+        "bf16",
+    ]
+    assert options_of(precision="bf16", engine="tensorrt").half == "fp16"
+    options = [options_of(precision=name) for name in ("fp8", "int8", "nvfp4", "bf16")]
     assert [(one.quantised_unit, one.quantised_width) for one in options] == [
         ("fp8", 1.0), ("int8", 1.0), ("fp4", 0.5625), ("", 1.0),
     ]  # fmt: skip
-    assert told(precision="amp-bf16").amp
-    assert told(memory_format="contiguous").nhwc is False
-    assert told(memory_format="contiguous", engine="tensorrt").nhwc is True
-    assert told(memory_format="channels_last").nhwc is True
-    assert told().training is False
+    assert options_of(precision="amp-bf16").amp
+    assert options_of(memory_format="contiguous").nhwc is False
+    assert options_of(memory_format="contiguous", engine="tensorrt").nhwc is True
+    assert options_of(memory_format="channels_last").nhwc is True
+    assert options_of().training is False
     assert lowering_options(Workload("train", "resnet50")).training is True
 
 
-def test_which_layers_see_everything() -> None:
+def test_layers_with_full_attention() -> None:
     windowed = replace(TINY, window=128)
     assert [layer_kind(replace(windowed, global_every=every), 0) for every in (0, 1, 2)] == [
         LayerKind(128, False),
@@ -86,14 +91,14 @@ def sizes(rule: Any, *shapes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rule", [reductions.batch_norm, reductions.batch_norm_backward])
 def test_sizes_of_a_batch_norm(rule: Any) -> None:
-    found = sizes(rule, (IMAGE,), (IMAGE,))
-    wanted = {"batch": 2.0, "channels": 16.0, "pixels": 32.0, "rows": 64.0, "width": 16.0, "elements": 1024.0}
-    assert {name: found[name] for name in wanted} == wanted
+    computed = sizes(rule, (IMAGE,), (IMAGE,))
+    expected = {"batch": 2.0, "channels": 16.0, "pixels": 32.0, "rows": 64.0, "width": 16.0, "elements": 1024.0}
+    assert {name: computed[name] for name in expected} == expected
 
 
 def test_a_vector_that_is_left_is_a_bias_s_gradient() -> None:
-    found = sizes(reductions.reduce, ((16.0, 40.0),), ((16.0,),))
-    assert (found["kind"], found["rows"], found["width"]) == ("reduce_columns", 40.0, 16.0)
+    computed = sizes(reductions.reduce, ((16.0, 40.0),), ((16.0,),))
+    assert (computed["kind"], computed["rows"], computed["width"]) == ("reduce_columns", 40.0, 16.0)
     rows = sizes(reductions.reduce, ((16.0, 40.0, 3.0),), ((16.0, 40.0),))
     assert (rows["kind"], rows["rows"], rows["width"]) == ("reduce", 640.0, 3.0)
 
@@ -104,13 +109,13 @@ NET = Mlp("net", (100, 40, 10))
 def moved(task: Any = "forward", **fields: Any) -> dict[tuple[str, str], tuple[float, float, float]]:
     """Kernels, bytes read and written by phase and kind, of eight samples; without products."""
     plain: dict[str, Any] = {"precision": "fp32", "engine": "pytorch", "optimizer": "sgd"}
-    found: dict[tuple[str, str], tuple[float, float, float]] = {}
+    totals: dict[tuple[str, str], tuple[float, float, float]] = {}
     for op in perceptron_step(Workload(task, "net", **(plain | fields)), NET, 8.0):
         if not op.flops and (op.read, op.write) != (4096.0, 4096.0):
-            one = found.get((op.phase, op.kind), (0.0, 0.0, 0.0))
+            one = totals.get((op.phase, op.kind), (0.0, 0.0, 0.0))
             sides = (float(op.count), float(op.read * op.count), float(op.write * op.count))
-            found[op.phase, op.kind] = tuple(a + b for a, b in zip(one, sides, strict=True))  # type: ignore[assignment]
-    return found
+            totals[op.phase, op.kind] = tuple(a + b for a, b in zip(one, sides, strict=True))  # type: ignore[assignment]
+    return totals
 
 
 def test_a_perceptron_s_kernels() -> None:

@@ -1,4 +1,4 @@
-"""What a whole pass tells of single calls; the host's calls; words about units a GPU lacks; two ways to one time."""
+"""Single calls of a whole pass; host calls; messages on units a GPU lacks; two computations of one time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ IMAGE = ((0, 1), (16, 0), (8, 0), (8, 0))
 OTHER = ((0, 1), (32, 0), (8, 0), (8, 0))
 
 
-def made(name: str, outputs: Any = (IMAGE,), inputs: Any = (IMAGE,), phase: str = "forward", count: int = 1) -> TableOperator:
+def table_operator(
+    name: str, outputs: Any = (IMAGE,), inputs: Any = (IMAGE,), phase: str = "forward", count: int = 1
+) -> TableOperator:
     return TableOperator(phase, f"aten.{name}", "bfloat16", count, inputs, outputs)
 
 
@@ -47,17 +49,17 @@ def names(*operators: TableOperator, training: bool = True, amp: bool = False) -
 
 
 def test_a_clone_before_an_operator_in_place_keeps_its_layout() -> None:
-    clone = made("clone.default")
-    assert names(clone, made("relu_.default")) == ["copy_", "relu_"]
-    assert names(clone, made("relu.default")) == ["clone", "relu"]
-    assert names(clone, made("relu_.default", (OTHER,))) == ["clone", "relu_"]
-    assert names(replace(clone, phase="backward"), made("relu_.default")) == ["clone", "relu_"]
-    assert names(clone, made("relu_.default", phase="backward")) == ["clone", "relu_"]
+    clone = table_operator("clone.default")
+    assert names(clone, table_operator("relu_.default")) == ["copy_", "relu_"]
+    assert names(clone, table_operator("relu.default")) == ["clone", "relu"]
+    assert names(clone, table_operator("relu_.default", (OTHER,))) == ["clone", "relu_"]
+    assert names(replace(clone, phase="backward"), table_operator("relu_.default")) == ["clone", "relu_"]
+    assert names(clone, table_operator("relu_.default", phase="backward")) == ["clone", "relu_"]
 
 
 def test_gradients_of_joined_tensors_are_slices() -> None:
-    cat, add = made("cat.default", (OTHER,), (IMAGE, IMAGE)), made("add.Tensor", phase="backward")
-    assert names(cat, add, made("threshold_backward.default", phase="backward")) == [
+    cat, add = table_operator("cat.default", (OTHER,), (IMAGE, IMAGE)), table_operator("add.Tensor", phase="backward")
+    assert names(cat, add, table_operator("threshold_backward.default", phase="backward")) == [
         "cat",
         "add_strided",
         "threshold_backward_strided",
@@ -65,37 +67,39 @@ def test_gradients_of_joined_tensors_are_slices() -> None:
     assert names(cat, replace(add, phase="forward")) == ["cat", "add"]
     assert names(cat, replace(add, outputs=(OTHER,))) == ["cat", "add"]
     vectors = ((0, 1), (16, 0))
-    assert names(made("cat.default", inputs=(vectors,)), made("add.Tensor", (vectors,), phase="backward")) == ["cat", "add"]
+    assert names(
+        table_operator("cat.default", inputs=(vectors,)), table_operator("add.Tensor", (vectors,), phase="backward")
+    ) == ["cat", "add"]
 
 
 def test_the_gradient_of_a_mean_is_one_value_for_many() -> None:
-    assert names(made("div.Scalar", phase="backward")) == ["expanded"]
-    assert names(made("div.Scalar")) == ["div"]
-    assert names(made("div.Tensor", phase="backward")) == ["div"]
+    assert names(table_operator("div.Scalar", phase="backward")) == ["expanded"]
+    assert names(table_operator("div.Scalar")) == ["div"]
+    assert names(table_operator("div.Tensor", phase="backward")) == ["div"]
 
 
 TOKENS, BATCH, HIDDEN = (50, 0), (0, 1), (64, 0)
 PACKED = ((3, 0), TOKENS, BATCH, HIDDEN)
 ATTENDED = (
-    made("clone.default", (PACKED,), (PACKED,)), made("add.Tensor", ((TOKENS, BATCH, (192, 0)),)),
-    made("clone.default", ((TOKENS, BATCH, HIDDEN),)), TableOperator("forward", "aten.view.default", "bfloat16", 10),
-    made("clone.default"),
+    table_operator("clone.default", (PACKED,), (PACKED,)), table_operator("add.Tensor", ((TOKENS, BATCH, (192, 0)),)),
+    table_operator("clone.default", ((TOKENS, BATCH, HIDDEN),)), TableOperator("forward", "aten.view.default", "bfloat16", 10),
+    table_operator("clone.default"),
 )  # fmt: skip
 
 
-def test_attention_in_evaluation_turns_nothing_around() -> None:
+def test_attention_in_evaluation_has_no_transposes() -> None:
     operators = as_run_on_gpu(ATTENDED, training=False, amp=False)
     assert [(short_name(one), one.count) for one in operators] == [("view", 4), ("clone", 1)]
     assert len(as_run_on_gpu(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
     few = as_run_on_gpu((ATTENDED[0], replace(ATTENDED[3], count=1)), training=False, amp=False)
     assert [one.count for one in few] == [1]
     for other in (((2, 0), TOKENS, BATCH, HIDDEN), ((3, 0), TOKENS, (1, 0), HIDDEN), ((3, 0), (0, 1), BATCH, HIDDEN)):
-        assert len(as_run_on_gpu((made("clone.default", (other,)), *ATTENDED[1:]), training=False, amp=False)) == 5
+        assert len(as_run_on_gpu((table_operator("clone.default", (other,)), *ATTENDED[1:]), training=False, amp=False)) == 5
 
 
 def test_attention_in_training_leaves_its_result_sequence_first() -> None:
-    norm = made("native_layer_norm.default", count=5)
-    back = made("native_layer_norm_backward.default", phase="backward", count=5)
+    norm = table_operator("native_layer_norm.default", count=5)
+    back = table_operator("native_layer_norm_backward.default", phase="backward", count=5)
     operators = as_run_on_gpu((*ATTENDED, norm, back), training=True, amp=False)
     assert [(short_name(one), one.count, one.phase) for one in operators[5:]] == [
         ("native_layer_norm", 5, "forward"), ("clone", 4, "forward"),
@@ -110,7 +114,7 @@ def call(name: str, outputs: Any = ((2.0,),), **more: Any) -> Call:
     return Call(name, outputs=outputs, **(plain | more))
 
 
-def test_calls_cost_the_host_by_what_they_do() -> None:
+def test_host_cost_depends_on_the_call() -> None:
     assert host_call_weight(call("relu")) == 1.0
     assert host_call_weight(call("view")) == host_call_weight(call("relu", ())) == 0.05
     assert host_call_weight(call("_to_copy")) == 0.6
@@ -120,7 +124,7 @@ def test_calls_cost_the_host_by_what_they_do() -> None:
     assert host_call_weight(call("add_", dtype="int64")) == 0.25
 
 
-def test_views_are_borne_by_the_calls_that_launch() -> None:
+def test_view_overhead_counts_with_the_launching_call() -> None:
     calls = [call("relu", count=2.0), call("view", count=20.0), call("_to_copy", count=5.0), call("mm", phase="backward")]
     shares = view_overhead(calls)
     assert shares == {"forward": pytest.approx((2 + 1 + 3) / (2 + 3)), "backward": 1.0}
@@ -133,25 +137,30 @@ def test_views_are_borne_by_the_calls_that_launch() -> None:
     assert view_overhead([call("view")]) == {"forward": 1.0, "backward": 1.0}
 
 
-def said(precision: str, **peaks: int) -> list[str]:
+def precision_warning_ids(precision: str, **peaks: int) -> list[str]:
     gpu = replace(H100, peaks=peaks)
     return [one.id.removeprefix("warning.") for one in precision_warnings(Workload("train", "x", precision=precision), gpu)]
 
 
 def test_words_about_units_a_gpu_lacks() -> None:
-    assert said("bf16", fp32=10, bf16=10) == []
-    assert said("bf16", fp32=10, bf16=9) == ["emulated"]
-    assert said("bf16", fp32=10, fp16=20) == ["emulated-better"]
-    assert said("amp-bf16", fp32=10, fp16=20) == ["emulated-better"]
-    assert said("fp16", fp32=10, bf16=20) == ["emulated"]
-    assert said("tf32", fp32=10, fp16=20) == ["emulated"]
-    assert said("fp8", fp32=10, fp16=20) == said("int8", fp32=10) == said("nvfp4", fp32=10, fp8=40) == ["stored-only"]
-    assert said("fp32", fp32=10) == said("int4", fp32=10) == []
-    assert said("int8", fp32=10, fp16=20, int8=19) == ["stored-only"]
-    assert said("int8", fp32=10, int8=10) == []
+    assert precision_warning_ids("bf16", fp32=10, bf16=10) == []
+    assert precision_warning_ids("bf16", fp32=10, bf16=9) == ["emulated"]
+    assert precision_warning_ids("bf16", fp32=10, fp16=20) == ["emulated-better"]
+    assert precision_warning_ids("amp-bf16", fp32=10, fp16=20) == ["emulated-better"]
+    assert precision_warning_ids("fp16", fp32=10, bf16=20) == ["emulated"]
+    assert precision_warning_ids("tf32", fp32=10, fp16=20) == ["emulated"]
+    assert (
+        precision_warning_ids("fp8", fp32=10, fp16=20)
+        == precision_warning_ids("int8", fp32=10)
+        == precision_warning_ids("nvfp4", fp32=10, fp8=40)
+        == ["stored-only"]
+    )
+    assert precision_warning_ids("fp32", fp32=10) == precision_warning_ids("int4", fp32=10) == []
+    assert precision_warning_ids("int8", fp32=10, fp16=20, int8=19) == ["stored-only"]
+    assert precision_warning_ids("int8", fp32=10, int8=10) == []
 
 
-def test_what_people_run_in_place_of_a_default() -> None:
+def test_common_precision_instead_of_an_unsupported_default() -> None:
     def usual(precision: str, language: bool = False, **peaks: int) -> str:
         return usual_precision(precision, replace(H100, peaks=peaks), language)
 
@@ -164,7 +173,7 @@ def test_what_people_run_in_place_of_a_default() -> None:
     assert not has_fast_unit(replace(H100, peaks={"fp32": 10}), "fp16")
 
 
-def test_layers_alike_are_counted_by_kind() -> None:
+def test_identical_layers_are_counted_by_kind() -> None:
     assert layer_kinds(TINY, Parallel()) == ((LayerKind(0, False), 4),)
     assert layer_kinds(TINY, Parallel(pp=2)) == ((LayerKind(0, False), 2),)
     windowed = replace(TINY, layers=6, window=128)
@@ -192,7 +201,7 @@ def test_how_matrices_lie_in_memory() -> None:
 
 
 def test_terms_of_a_step_by_hand() -> None:
-    """Two kernels of a second each on the toy GPU, with calls and gaps beside them; products slow down as they last."""
+    """Two kernels of a second each on the toy GPU, with calls and gaps in addition; GEMMs slow down as they last."""
     product = gemm(1e4, 1e4, 5e4, "fp16", 2.0)  # 10^13 FLOPs on 10^13 a second
     ops = (product.with_calls(3.0), replace(elementwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
     terms = uncorrected_terms(LoweredStep(ops), toy(), 7.0)
@@ -234,20 +243,20 @@ def test_passes_of_tokens_are_the_steps_of_a_server(parallel: Parallel) -> None:
     ("gpu", "rounds", "micro"),
     [("h100-sxm", 1, 1), ("h100-sxm", 4, 1), ("h100-sxm", 2, 256), ("l40s", 1, 1), ("l40s", 4, 1)],
 )
-def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, micro: int) -> None:
+def test_screened_replicas_equal_evaluated_replicas(gpu: str, zero: int, rounds: int, micro: int) -> None:
     """So little work that the messages show, on links so slow that they outlast it; and the most there is."""
     devices = Devices.of([GPUS[gpu]], [fabric_of(GPUS[gpu])])
     batch = 8 * rounds * micro
     workload = Workload("train", "small", precision="bf16", batch=batch, seq_in=64, engine="ngc", optimizer="adamw", gpus=8)
     parallel = Parallel(dp=8, zero=zero)
-    found = LayoutTimes(workload, SMALL, devices, 8, 1).seconds(
+    seconds = LayoutTimes(workload, SMALL, devices, 8, 1).seconds(
         parallel, "none", np.array([float(micro)]), np.array([float(rounds)])
     )
     whole = evaluate_group(apply_layout(workload, parallel, micro, rounds, "none"), SMALL, devices).breakdown.wall
-    assert found[0, 0] == pytest.approx(float(whole[0, 0]), rel=0.01)
+    assert seconds[0, 0] == pytest.approx(float(whole[0, 0]), rel=0.01)
 
 
-def test_copies_of_a_network_run_the_same_operators() -> None:
+def test_data_parallel_replicas_run_the_same_operators() -> None:
     shape = find_model("resnet18", CATALOG)
     assert isinstance(shape, TracedShape)
     workload = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)

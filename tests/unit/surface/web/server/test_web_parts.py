@@ -1,4 +1,4 @@
-"""Pieces of the server by themselves: kept answers, the line of those who wait, the state in an address."""
+"""Parts of the server: answer cache, request queue, the state in an address."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def answer(size: int = 10, status: int = 200) -> dict[str, Any]:
     return {"status": status, "body": b"x" * size}
 
 
-def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
+def test_concurrent_identical_requests_are_computed_once() -> None:
     async def run() -> tuple[int, int]:
         cache, computed = AnswerCache(1 << 20, 100), 0
 
@@ -62,17 +62,17 @@ def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
     assert finished(run()) == (1, 1)
 
 
-def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> None:
+def test_disconnecting_client_does_not_cancel_for_others_and_the_last_one_does() -> None:
     async def run() -> list[str]:
-        cache, seen = AnswerCache(1 << 20, 100), []
+        cache, events = AnswerCache(1 << 20, 100), []
 
         async def compute() -> dict[str, Any]:
             try:
                 await asyncio.sleep(0.05)
             except asyncio.CancelledError:
-                seen.append("given up")
+                events.append("given up")
                 raise
-            seen.append("computed")
+            events.append("computed")
             return answer()
 
         first, second = (asyncio.ensure_future(cache.answer("a", compute)) for _ in range(2))
@@ -82,16 +82,16 @@ def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> 
         alone = asyncio.ensure_future(cache.answer("b", compute))
         await asyncio.sleep(0.01)
         alone.cancel()
-        late = cache.answer("b", compute)  # asked while the other is being given up
+        late = cache.answer("b", compute)  # requested while the other is being cancelled
         with pytest.raises(asyncio.CancelledError):
             await alone
         assert (await late)["status"] == 200
-        return seen
+        return events
 
     assert finished(run()) == ["computed", "given up", "computed"]
 
 
-def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
+def test_answer_cache_is_bounded_and_stores_no_errors() -> None:
     async def run() -> None:
         cache = AnswerCache(100_000, 50)
 
@@ -118,9 +118,9 @@ def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("accepts", ["gzip", "identity"])
-def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(accepts: str) -> None:
+def test_large_answer_is_sent_in_chunks_with_bounded_buffering(accepts: str) -> None:
     plain = b"".join(str(n).encode() for n in range(300_000))
-    kept = _encoded(HttpReply(200, "application/json", plain))
+    encoded = _encoded(HttpReply(200, "application/json", plain))
     scope = {
         "type": "http",
         "method": "GET",
@@ -133,7 +133,7 @@ def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(acc
     async def send(message: Any) -> None:
         sent.append(message)
 
-    finished(answer_response(Request(scope), kept)(scope, None, send))  # type: ignore[arg-type]
+    finished(answer_response(Request(scope), encoded)(scope, None, send))  # type: ignore[arg-type]
     pieces = [message["body"] for message in sent[1:]]
     body = b"".join(pieces)
     assert (decompress(body, wbits=31) if accepts == "gzip" else body) == plain
@@ -162,10 +162,10 @@ VIEW = View("gpus", (), FIELDS, DEFAULTS, lambda _: PageContent("gpus.html", {})
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"name": ("H100 SXM", "T4")}, {"sort": "-a&b=c"}, {"batch": "3", "fused": False}, {"name": ("ü%",)}]
+    "fields", [{}, {"name": ("H100 SXM", "T4")}, {"sort": "-a&b=c"}, {"batch": "3", "fused": False}, {"name": ("ü%",)}]
 )
-def test_an_address_reads_back_as_the_same_state(given: dict[str, Any]) -> None:
-    state = DEFAULTS | given
+def test_an_address_reads_back_as_the_same_state(fields: dict[str, Any]) -> None:
+    state = DEFAULTS | fields
     assert read_state(VIEW, address("gpus", VIEW, state).partition("?")[2]) == state
 
 
@@ -183,8 +183,8 @@ def test_an_address_changed_in_one_thing() -> None:
 
 def test_every_page_takes_the_fields_of_its_request() -> None:
     for name, request in (("recommend", RecommendRequest), ("fit", FitRequest), ("gpus", GpusRequest), ("prices", OffersRequest)):
-        known = {parameter_name(field) for field in fields_of(request).values() if not field.is_local}
-        assert known - {"catalog_as_known"} <= set(view_named(name).fields)
+        parameters = {parameter_name(field) for field in fields_of(request).values() if not field.is_local}
+        assert parameters - {"catalog_as_known"} <= set(view_named(name).fields)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])

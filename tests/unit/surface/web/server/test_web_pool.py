@@ -1,4 +1,4 @@
-"""Workers that are ended from outside cost nobody an answer; those that a question ends cost only that question's."""
+"""Workers killed from outside lose no reply; a worker killed by its request loses only that reply."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_question_that_crashes_its_worker_is_not_put_to_another() -> None:
                 await pool.ask({"signal": int(signal.SIGSEGV)})
             crashed = pool.replaced
             with pytest.raises(WorkerLost):
-                await pool.ask({"signal": int(signal.SIGKILL)})  # ended from outside, for all that is known: asked once more
+                await pool.ask({"signal": int(signal.SIGKILL)})  # killed from outside, as far as known: retried once
             return crashed, pool.replaced
 
     assert finished(run()) == (1, 3)

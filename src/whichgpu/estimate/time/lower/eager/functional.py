@@ -11,6 +11,7 @@ from whichgpu.estimate.memory.training.transformer import NF4_BYTES
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.operators import Number, Phase, gemm
 
+CUBLASLT = "cublaslt"  # role of GEMMs whose operands training quantises
 PHASES: tuple[Phase, Phase] = ("forward", "backward")
 
 
@@ -38,10 +39,10 @@ def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen
     if role and write.numerics.operand_unit:
         quantise(write, x, x.like(out), role)
         unit, width, result = write.numerics.operand_unit, write.numerics.widths.operand, x.width
-        write.put(gemm(x.rows, out, x.columns, unit, width, result=result))
-        write.put(gemm(x.rows, x.columns, out, unit, width, role="dgrad", result=result), "backward")
+        write.put(gemm(x.rows, out, x.columns, unit, width, role=CUBLASLT, result=result))
+        write.put(gemm(x.rows, x.columns, out, unit, width, role=CUBLASLT, result=result), "backward")
         if not frozen:
-            write.put(gemm(out, x.columns, x.rows, unit, width, role="wgrad", result=result), "backward")
+            write.put(gemm(out, x.columns, x.rows, unit, width, role=CUBLASLT, result=result), "backward")
         return
     if frozen and write.quantised:
         for phase in PHASES:

@@ -53,6 +53,8 @@ class LayerPass(msgspec.Struct, frozen=True):
     decoding: bool = False  # one new token per sequence
     crossing: bool = False  # cross-attention to the encoder's tokens
     source: Number | None = None  # encoder tokens a decoder layer attends to
+    sequence_ranks: float = 1.0  # ranks that share the residual stream and its norms under sequence parallelism
+    fused_projections: bool = False  # queries, keys and values are one GEMM, and so are gate and up
 
     @property
     def tokens(self) -> Number:

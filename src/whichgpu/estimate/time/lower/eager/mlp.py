@@ -50,7 +50,7 @@ def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[
 
 
 def _writer(workload: Workload) -> KernelWriter:
-    return KernelWriter(numerics(workload.precision or "fp32", workload.year), workload.training)
+    return KernelWriter(numerics(workload.precision or "fp32", workload.year, workload.engine), workload.training)
 
 
 def _mlp(write: KernelWriter, x: MatrixSizes, units: Sequence[int], inputs: bool = False) -> MatrixSizes:

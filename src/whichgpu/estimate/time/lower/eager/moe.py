@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.attention import softmax
-from whichgpu.estimate.time.lower.eager.functional import PHASES, activation, add, linear, quantise
+from whichgpu.estimate.time.lower.eager.functional import CUBLASLT, PHASES, activation, add, linear, quantise
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op
@@ -92,21 +92,22 @@ def _weighted_sum(write: KernelWriter, x: MatrixSizes, out: MatrixSizes) -> Matr
 
 def grouped_gemm(write: KernelWriter, x: MatrixSizes, out: float, touched: Number, count: int) -> MatrixSizes:
     """Append one kernel that runs a GEMM for each expert touched; weight gradients are written for every expert."""
-    unit, width, k = write.numerics.unit, x.width, x.columns
+    unit, width, k, role = write.numerics.unit, x.width, x.columns, "eager"
     if write.numerics.operand_unit:
         quantise(write, x, x.like(out), "expert")
-        unit, width = write.numerics.operand_unit, write.numerics.widths.operand
+        unit, width, role = write.numerics.operand_unit, write.numerics.widths.operand, CUBLASLT
     flops = 2.0 * x.rows * k * out
     weights = touched * k * out * width
     output = x.like(out)
     inputs, outputs = x.elements * width, output.elements * width  # as operands
-    op = Op("grouped_gemm", unit, flops, inputs + weights, output.bytes, _sizes(x.rows, out, k, touched), role="eager")
+    op = Op("grouped_gemm", unit, flops, inputs + weights, output.bytes, _sizes(x.rows, out, k, touched), role=role)
     write.put(op)
     write.put(replace(op, read=outputs + weights, write=x.bytes, sizes=_sizes(x.rows, k, out, touched)), "backward")
     if write.trains_weights:
         whole = count * k * out * x.width
         sizes = _sizes(count * out, k, x.rows / count, float(count))
-        write.put(replace(op, read=inputs + outputs, write=whole, sizes=sizes), "backward")
+        earlier = whole if write.accumulates else 0.0
+        write.put(replace(op, read=inputs + outputs + earlier, write=whole, sizes=sizes), "backward")
     return output
 
 

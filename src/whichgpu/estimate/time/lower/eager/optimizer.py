@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.workload import Workload
 
@@ -18,7 +19,8 @@ class OptimizerTraffic(msgspec.Struct, frozen=True):
 
 
 # Traffic in torch.optim. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (the
-# default of SGD): one kernel per line of the update, each of which reads and writes whole tensors.
+# default of SGD): one kernel per line of the update, each of which reads and writes whole tensors. A loop (PyTorch before 2.0)
+# launches the same kernels for every tensor.
 FUSED = {"adamw": OptimizerTraffic(4, 3), "adam": OptimizerTraffic(4, 3)}
 FOREACH = {
     "sgd": OptimizerTraffic(2, 1),
@@ -39,15 +41,17 @@ def optimizer_ops(workload: Workload, parameters: float, tensors: float, width: 
     name = workload.optimizer or "sgd-momentum"
     traffic_by_name = FUSED if workload.optimizer_fused and name in FUSED else FOREACH
     traffic = traffic_by_name.get(name, FUSED["adamw"])
+    looped = traffic_by_name is FOREACH and engine_record(workload.engine, workload.year).optimizer_kernels == "loop"
+    each = parameters / tensors if looped else parameters
     op = Op(
         "optimizer",
         "fp32" if width == 4 else "bf16",
-        read=parameters * (traffic.reads * width + traffic.state / 2) / traffic.kernels,
-        write=parameters * (traffic.writes * width + traffic.state / 2) / traffic.kernels,
-        sizes={"elements": parameters, "resident": 0.0},
-        count=float(traffic.kernels),
+        read=each * (traffic.reads * width + traffic.state / 2) / traffic.kernels,
+        write=each * (traffic.writes * width + traffic.state / 2) / traffic.kernels,
+        sizes={"elements": each, "resident": 0.0},
+        count=traffic.kernels * (tensors if looped else 1.0),
         phase="optimizer",
-        calls=tensors * CALLS_PER_TENSOR / traffic.kernels,
+        calls=1.0 if looped else tensors * CALLS_PER_TENSOR / traffic.kernels,
         role=name,
     )
     return [op]

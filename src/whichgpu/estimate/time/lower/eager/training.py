@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from whichgpu.estimate.time.lower.eager.kernels import KernelWriter
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops, weight_quantisation
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
-from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds
+from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds, slowest_stage
 from whichgpu.estimate.time.lower.numerics import Numerics, numerics, training_numerics
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Number, Op
 from whichgpu.workload.layouts import tensor_share
@@ -30,6 +31,7 @@ class StepSection(msgspec.Struct, frozen=True):
     ops: list[Op]
     recomputed: tuple[int, ...] = ()  # indices of the operators that checkpointing recomputes
     growth: float = 0.0  # additional runs in a model of twice the layers, as a multiple of the present runs
+    end: Literal["", "embedding", "head"] = ""  # the end of the model that the operators belong to, if they are no layers
 
     def __iter__(self) -> Iterator[Op]:
         yield from self.ops
@@ -51,15 +53,22 @@ def training_step(workload: Workload, shape: Transformer, batch: Number) -> list
     ops = [op for section in step.sections for op in section]
     if workload.accumulation > 1:
         ops = [op.times(float(workload.accumulation)) for op in ops]
-        ops.append(step.accumulation_op.times(float(workload.accumulation - 1)))
+        if not accumulates_in_gemms(workload):
+            ops.append(step.accumulation_op.times(float(workload.accumulation - 1)))
     return ops + step.optimizer_ops
+
+
+def accumulates_in_gemms(workload: Workload) -> bool:
+    """Whether GEMMs of weight gradients add to those of earlier micro-batches; not if ZeRO shards the gradients."""
+    return engine_record(workload.engine, workload.year).megatron and workload.parallel.zero < 2
 
 
 def training_parts(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
     """Return a training step's operators by section (embedding, each kind of layer, head), accumulation and optimizer."""
     own = tensor_share(shape, workload.parallel)
     fusing = not engine_record(workload.engine).eager
-    run = _ModelPass(workload, own, training_numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
+    formats = training_numerics(workload.precision or "bf16", workload.year, workload.engine)
+    run = _ModelPass(workload, own, formats, training=True, fusing=fusing)
     sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
     parameters, tensors = trained_parameters(workload, own)
     width = run.numerics.widths.parameter
@@ -76,7 +85,7 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
 def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None = None) -> list[Op]:
     """Return the operators of a pass without gradients: over whole sequences, or one token per sequence at a `context`."""
     own = tensor_share(shape, workload.parallel)
-    run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year), training=False)
+    run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year, workload.engine), training=False)
     sections = run.sections(batch, length) if context is None else run.decode_sections(batch, context)
     return [op for section in sections for op in section]
 
@@ -94,15 +103,23 @@ class _ModelPass(msgspec.Struct, frozen=True):
         """Return embedding, layers and head of a pass over all tokens; a prefill fills the KV cache."""
         shape, prefill = self.shape, self.workload.traits.step == "prefill"
         run = LayerPass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
+        if self.fusing:
+            parallel, megatron = self.workload.parallel, engine_record(self.workload.engine, self.workload.year).megatron
+            run = replace(run, sequence_ranks=float(parallel.tp if parallel.sp else 1), fused_projections=megatron)
         sections: list[StepSection] = []
         if shape.encoder_layers:
             source = float(shape.encoder_context) if shape.encoder_context else length
             run = replace(run, source=source, sequence=1.0 if prefill else length)
             sections += self._encoder(replace(run, sequence=source, source=None, causal=False, cached=False))
-        sections.append(StepSection(self._ops(partial(embedding, shape=shape, tokens=run.tokens))))
-        sections += self._layers(run)
+        stages = self.workload.parallel.pp if self.training and not shape.encoder_layers else 1
+        stage = slowest_stage(shape, stages)
+        if stage == 0:
+            sections.append(StepSection(self._ops(partial(embedding, shape=shape, tokens=run.tokens)), end="embedding"))
+        sections += self._layers(run, stage)
         rows = batch if prefill else run.tokens
-        return [*sections, StepSection(self._ops(partial(self._output, rows=rows)))]
+        if stage == stages - 1:
+            sections.append(StepSection(self._ops(partial(self._output, rows=rows)), end="head"))
+        return sections
 
     def decode_sections(self, batch: Number, context: Number) -> list[StepSection]:
         """Return embedding, layers and head of one decode step with `context` tokens in each sequence's KV cache."""
@@ -121,16 +138,16 @@ class _ModelPass(msgspec.Struct, frozen=True):
         count = encoder_layers_per_stage(shape, self.workload.parallel)
         return [StepSection(self._ops(stem)), self._section(count, 0.0, partial(self._layer, run=run))]
 
-    def _layers(self, run: LayerPass) -> list[StepSection]:
+    def _layers(self, run: LayerPass, stage: int = 0) -> list[StepSection]:
         parallel = self.workload.parallel
-        twice = dict(layer_kinds(replace(self.shape, layers=2 * self.shape.layers), parallel)) if self.training else {}
+        twice = dict(layer_kinds(replace(self.shape, layers=2 * self.shape.layers), parallel, stage)) if self.training else {}
         return [
             self._section(
                 count,
                 twice.get(kind, count) / count - 1.0,
                 partial(self._layer, run=replace(run, window=kind.window, mixture=kind.mixture)),
             )
-            for kind, count in layer_kinds(self.shape, parallel)
+            for kind, count in layer_kinds(self.shape, parallel, stage)
         ]
 
     def _layer(self, write: KernelWriter, run: LayerPass) -> None:
@@ -148,6 +165,7 @@ class _ModelPass(msgspec.Struct, frozen=True):
             lora_rank=workload.lora_rank or 0,
             targets=lora_projections(workload.lora_targets),
             quantised=workload.qlora,
+            accumulates=self.training and engine_record(workload.engine, workload.year).megatron,
             count=float(count),
         )
         write(writer)

@@ -11,7 +11,7 @@ from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
-FUSED_MOE_KERNELS = 4  # kernels of a fused MoE layer beside routing: two grouped GEMMs, activation, weighted sum
+FUSED_MOE_KERNELS = 4  # kernels of a fused MoE layer without routing: two grouped GEMMs, activation, weighted sum
 
 
 class InferencePass(msgspec.Struct, frozen=True):

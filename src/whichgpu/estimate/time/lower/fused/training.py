@@ -21,19 +21,22 @@ ALIGNED_ELEMENTS = 8  # rows of matrices are padded to a multiple of this many e
 
 def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> None:
     """Append one layer, forward and backward; dropout is fused with neighbouring operators."""
-    x = MatrixSizes(run.tokens, shape.hidden, write.stream)
-    normed = _norm(write, x, 1 if shape.model_type in FUSED_QKV else 3)
+    x = MatrixSizes(run.tokens / run.sequence_ranks, shape.hidden, write.stream)
+    own = _norm(write, x, 1 if shape.model_type in FUSED_QKV or run.fused_projections else 3)
+    normed = MatrixSizes(run.tokens, own.columns, own.width)  # All-gathered under sequence parallelism.
     _attention(write, shape, normed, run)
     if run.source is not None:
-        _cross_attention(write, shape, _norm(write, x, 1), run, run.source)
+        _norm(write, x, 1)
+        _cross_attention(write, shape, normed, run, run.source)
     if not shape.parallel_block or shape.norms > 1:
-        normed = _norm(write, x, 2 if shape.gated and shape.model_type not in FUSED_GATE_UP else 1)
+        separate = shape.gated and shape.model_type not in FUSED_GATE_UP and not run.fused_projections
+        _norm(write, x, 2 if separate else 1)
     for _ in range(shape.norms - 2):
         _norm(write, x, 1)
     if run.mixture and shape.experts:
-        _moe_block(write, shape, shape.experts, normed)
+        _moe_block(write, shape, shape.experts, normed, run)
     else:
-        _mlp(write, shape, normed)
+        _mlp(write, shape, normed, run)
 
 
 def _norm(write: KernelWriter, x: MatrixSizes, readers: int) -> MatrixSizes:
@@ -46,7 +49,7 @@ def _norm(write: KernelWriter, x: MatrixSizes, readers: int) -> MatrixSizes:
     return normed
 
 
-def _moe_block(write: KernelWriter, shape: Transformer, experts: Experts, x: MatrixSizes) -> None:
+def _moe_block(write: KernelWriter, shape: Transformer, experts: Experts, x: MatrixSizes, run: LayerPass) -> None:
     """Append router, permutation of rows by expert, two grouped GEMMs around an activation, and the weighted sum of rows."""
     linear(write, x, experts.count)
     routed = MatrixSizes(routed_rows(experts, x.rows), x.columns, write.compute)
@@ -60,7 +63,7 @@ def _moe_block(write: KernelWriter, shape: Transformer, experts: Experts, x: Mat
     _activation(write, inner, ups)
     grouped_gemm(write, inner, shape.hidden, touched, experts.count)
     if experts.shared_ffn:
-        _mlp(write, shape, x, experts.shared_ffn)
+        _mlp(write, shape, x, run, experts.shared_ffn)
 
 
 def _attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> None:
@@ -68,7 +71,7 @@ def _attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: Lay
         _latent_attention(write, shape, shape.mla, x, run)
         return
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.model_type in FUSED_QKV:
+    if shape.model_type in FUSED_QKV or run.fused_projections:
         linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
     else:
         for role, size in (("q", queries), ("k", keys), ("v", keys)):
@@ -124,10 +127,13 @@ def _attention_kernel(
     linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _mlp(write: KernelWriter, shape: Transformer, x: MatrixSizes, ffn: float = 0) -> MatrixSizes:
+def _mlp(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass, ffn: float = 0) -> MatrixSizes:
     ffn, ups = ffn or shape.ffn, 2 if shape.gated else 1
-    for role in ("gate", "up")[2 - ups :]:
-        linear(write, x, ffn, shape.mlp_bias, role)
+    if run.fused_projections and shape.gated:
+        linear(write, x, ups * ffn, shape.mlp_bias, "gate")
+    else:
+        for role in ("gate", "up")[2 - ups :]:
+            linear(write, x, ffn, shape.mlp_bias, role)
     inner = x.like(ffn)
     _activation(write, inner, ups)
     return linear(write, inner, shape.hidden, shape.mlp_bias, "down")

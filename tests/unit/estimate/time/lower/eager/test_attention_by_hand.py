@@ -1,4 +1,4 @@
-"""Attention without a fused kernel, mixtures in PyTorch, and limits of servers: kernels, bytes and numbers by hand."""
+"""Attention without a fused kernel, MoE in PyTorch, and limits of servers: kernels, bytes and numbers by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import asked
+from tests.serving_cases import workload_and_shape
 from tests.toy_gpu import NEUTRAL, stack, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.quantisation import _fullest, split_weights
@@ -39,8 +39,8 @@ def total(ops: list[Op], phase: str = "forward") -> tuple[int, float, float]:
 def run(kind: Any, precision: str = "bf16", share: float = 0.0) -> list[Op]:
     write = KernelWriter(numerics(precision))
     part = MatrixSizes(20.0, 32.0, write.compute)
-    made = kind(write, OVER, part, part, part, share)
-    assert (made.rows, made.columns, made.width) == (20.0, 32.0, write.compute)
+    output = kind(write, OVER, part, part, part, share)
+    assert (output.rows, output.columns, output.width) == (20.0, 32.0, write.compute)
     return write.ops
 
 
@@ -64,7 +64,7 @@ def test_sdpa_without_a_fused_kernel_checks_its_rows() -> None:
     assert single[0] == 3 * 2 + 1 + 1 + 3 + 1
 
 
-def test_distances_are_looked_up_twice() -> None:
+def test_disentangled_attention_operators() -> None:
     ops = run(attention.disentangled_attention)
     products = [
         tuple(float(op.sizes[name]) for name in ("m", "n", "k")) for op in ops if op.kind == "gemm" and op.phase == "forward"
@@ -77,14 +77,14 @@ def test_distances_are_looked_up_twice() -> None:
 
 
 def test_gradients_of_attention_written_out() -> None:
-    """By operator on the way back: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
+    """By operator in the backward pass: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
     assert total(run(attention.eager_attention), "backward") == (5, 16 * SCORES + 2 * N, 12 * SCORES + 2 * N)
     assert total(run(attention.math_attention), "backward") == (10, 12 * SCORES + 28 * N, 4 * SCORES + 24 * N + 320)
     zeros = 2 * 80 * 512 * 2
     assert total(run(attention.disentangled_attention), "backward") == (13, 20 * SCORES + 8 * N, 14 * SCORES + 8 * N + zeros)
 
 
-def test_a_mixture_in_pytorch() -> None:
+def test_moe_in_pytorch() -> None:
     shape = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=16))
     write = KernelWriter(numerics("bf16"))
     x = MatrixSizes(30.0, 64.0, 2.0)
@@ -113,7 +113,7 @@ def test_a_mixture_in_pytorch() -> None:
     assert small == {"forward": 25, "backward": 50}
 
 
-def test_only_what_is_turned_pays_for_turning() -> None:
+def test_layout_conversion_is_charged_to_transposed_convolutions_only() -> None:
     sizes = {
         "batch": 8.0,
         "height": 32.0,
@@ -135,7 +135,7 @@ def test_only_what_is_turned_pays_for_turning() -> None:
     ("engine", "block"), [("vllm", 16), ("sglang", 1), ("tensorrt-llm", 32), ("llama.cpp", 256), ("pytorch", 1)]
 )
 def test_servers_hand_out_their_cache_in_the_engine_s_blocks(engine: str, block: int) -> None:
-    workload, shape = asked("llama-3.1-8b", engine=engine, seq_in=1000, seq_out=200)
+    workload, shape = workload_and_shape("llama-3.1-8b", engine=engine, seq_in=1000, seq_out=200)
     limits = scheduler_limits(workload, shape, GPUS["h100-sxm"])
     assert limits.block_tokens == block
     assert limits.cache_tokens % block == 0

@@ -45,26 +45,26 @@ NET = Mlp("net", (8, 4))
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def test_of_memories_alike_the_newest_comes_first_in_every_class() -> None:
+def test_newest_gpu_of_equal_memory_comes_first_in_every_class() -> None:
     def card(name: str, gib: float, year: int) -> Any:
         return replace(GPUS["l4"], id=name, memory_bytes=int(gib * 2**30), launch_date=f"{year}-01-01")
 
     cards = [card("a", 24, 2020), card("b", 48, 2018), card("c", 48.5, 2023), card("d", 24.2, 2022), card("e", 80, 2019)]
     need = Figure(1e9, 1e9, 1e9, "byte", "modelled")
-    told = [gpu.id for gpu in gpus_that_fit(need, Workload("forward", "tiny", precision="bf16"), cards)]
-    assert told == ["d", "a", "c", "b", "e"]
+    order = [gpu.id for gpu in gpus_that_fit(need, Workload("forward", "tiny", precision="bf16"), cards)]
+    assert order == ["d", "a", "c", "b", "e"]
     edge = [card("old", 100, 2020), card("same", 103, 2021), card("more", 103.1, 2022)]
     assert [gpu.id for gpu in gpus_that_fit(need, Workload("forward", "tiny", precision="bf16"), edge)] == ["same", "old", "more"]
 
 
-@pytest.mark.parametrize(("year", "told"), [(2019, 1.0), (2021, 1.0), (2022, 1.0), (2023, 2.0), (2030, 2.0)])
-def test_corrections_of_groups_are_of_the_nearest_year(year: int, told: float) -> None:
+@pytest.mark.parametrize(("year", "factor"), [(2019, 1.0), (2021, 1.0), (2022, 1.0), (2023, 2.0), (2030, 2.0)])
+def test_corrections_of_groups_are_of_the_nearest_year(year: int, factor: float) -> None:
     years = {"vllm/2020": {"latency": 1.0}, "vllm/2025": {"latency": 2.0}}
     calibration = replace(UNCORRECTED, multipliers={"year": years})
-    assert calibration.log_multiplier(GroupSetting("vllm", year, "decode", "nvswitch", "nvswitch-4"), "latency") == told
+    assert calibration.log_multiplier(GroupSetting("vllm", year, "decode", "nvswitch", "nvswitch-4"), "latency") == factor
 
 
-def test_the_death_of_what_is_dead_or_was_never_born_is_nothing() -> None:
+def test_unknown_or_repeated_frees_are_ignored() -> None:
     events = [(1, 4 * MIB), (9, -1), (1, -1), (1, -1), (2, 8 * MIB), (3, 6 * MIB)]
     replay = replay_events(events, {1: "a", 2: "b", 3: "c"})
     assert replay.peak_allocated == 14 * MIB
@@ -87,7 +87,7 @@ def test_models_without_a_head_make_no_logits() -> None:
 
 
 def test_a_prompt_expands_its_latents() -> None:
-    """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
+    """Heads of 8 and 4 rotary dimensions, values of 6: all of them are made of a rank of 16 for every key."""
     shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     kernels = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
     fused_layer(kernels, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))
@@ -136,7 +136,7 @@ def test_kernels_that_make_statistics_ready() -> None:
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
 
-def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
+def test_percentiles_with_too_few_requests_are_named() -> None:
     load = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # of which 36 are counted
     like = Figure(1.0, 0.5, 2.0, "s", "modelled")
     (fleet,) = fleet_answer(Fleet((ReplicaPool("one", linear(), 1),)), load, Objectives(), like).warnings
@@ -163,7 +163,7 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "fields", "shape", "said"),
+    ("task", "fields", "shape", "expected"),
     [
         ("train", {}, NET, ["right"]),
         ("train", {"precision": "tf32"}, NET, ["right"]),
@@ -175,12 +175,12 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
         ("forward", {"precision": "fp16"}, TINY, ["training", "precision", "layers"]),
     ],
 )
-def test_what_the_formula_of_2015_does_not_know(task: Any, fields: dict[str, Any], shape: Any, said: list[str]) -> None:
+def test_limitations_of_the_2015_formula(task: Any, fields: dict[str, Any], shape: Any, expected: list[str]) -> None:
     plain: dict[str, Any] = {"precision": "fp32", "optimizer": "sgd-momentum", "batch": 4}
     workload = Workload(task, "net", **(plain | fields))
     ours = build_estimate({"weights": 3000, "activations": 1000}, (1.0, 1.0), (1.0, 1.0))
-    told = [one.id for one in blog_2015(workload, shape, ours).warnings]
-    assert told == ["warning.blog-2015", *(f"warning.blog-2015-{one}" for one in said), "warning.blog-2015-overhead"]
+    ids = [one.id for one in blog_2015(workload, shape, ours).warnings]
+    assert ids == ["warning.blog-2015", *(f"warning.blog-2015-{one}" for one in expected), "warning.blog-2015-overhead"]
 
 
 def test_the_formula_of_2015_in_parts() -> None:

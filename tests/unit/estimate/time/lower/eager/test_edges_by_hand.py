@@ -1,4 +1,4 @@
-"""Edges of the estimates that nothing else stands on: each a number or a kernel worked out by hand."""
+"""Edge cases of the estimates: each a number or a kernel computed by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 
 def test_latents_in_pytorch() -> None:
-    """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it."""
+    """Queries through a rank of 24, keys and values through one of 16 with 4 rotary dimensions."""
     shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     write = KernelWriter(numerics("bf16"))
     eager_layer(write, shape, LayerPass(3.0, 10.0))
@@ -49,19 +49,19 @@ def test_latents_in_pytorch() -> None:
     assert next(float(op.sizes["n"]) for op in direct.ops if op.kind == "gemm") == 96
 
 
-def test_softmax_of_a_very_wide_vocabulary_is_one_kernel() -> None:
+def test_softmax_of_a_very_large_vocabulary_is_one_kernel() -> None:
     for width, passes in ((16383.0, 2), (16384.0, 1), (128256.0, 1)):
         op = Op("softmax_backward", "fp32", 0.0, 1e9, 1e9, {"width": width})
         assert number(memory_curve.seconds(stack(op), toy(), NEUTRAL)) == pytest.approx(passes * 2e-3, rel=1e-3)
 
 
-def test_the_share_of_small_products_grows_to_that_of_large_ones() -> None:
+def test_bandwidth_share_of_small_batched_gemms_grows_to_that_of_large_ones() -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(160.0, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
-    found = product_curve.seconds(
+    seconds = product_curve.seconds(
         stack(*ops), quick, NEUTRAL | {"gemm.bandwidth_share.small_batched": 0.2, "gemm.bandwidth_share": 0.6}
     )[0, 1, 0]
-    assert found == pytest.approx(float(ops[1].read + ops[1].write) / (0.4 * 1e12), rel=1e-3)
+    assert seconds == pytest.approx(float(ops[1].read + ops[1].write) / (0.4 * 1e12), rel=1e-3)
 
 
 def test_weights_are_never_in_the_cache_when_a_step_is_made() -> None:
@@ -76,13 +76,13 @@ def test_of_rows_added_at_places_the_last_operand_counts() -> None:
     assert (op.read, op.write, op.sizes["elements"]) == (80.0, 80.0, 40.0)
 
 
-def test_rows_are_of_the_last_size_unless_said() -> None:
+def test_row_length_is_the_last_dimension_by_default() -> None:
     call = Call("softmax", "forward", "bfloat16", 1.0, ((6.0, 5.0, 7.0),), ((6.0, 5.0, 7.0),), grown=(True,))
     (op,) = reductions.softmax_rule("softmax", 1)(call, LoweringOptions())
     assert (op.sizes["rows"], op.sizes["width"]) == (30.0, 7.0)
 
 
-def test_the_gate_of_experts_has_a_gradient_of_both_halves() -> None:
+def test_gated_expert_activation_has_a_gradient_for_gate_and_up() -> None:
     write = KernelWriter(numerics("bf16"))
     _gated_activation(write, TINY, MatrixSizes(60.0, 32.0, 2.0))
     back = [(float(op.read), float(op.write)) for op in write.ops if op.phase == "backward"]
@@ -93,12 +93,12 @@ def test_the_gate_of_experts_has_a_gradient_of_both_halves() -> None:
     assert len(plain.ops) == 2
 
 
-def test_a_smaller_image_is_said_to_be_scaled_too() -> None:
+def test_scaling_to_a_smaller_image_is_noted_too() -> None:
     shape = find_model("resnet50", CATALOG)
     assert isinstance(shape, TracedShape)
-    for image, said in ((100, ["warning.image-scaled"]), (224, []), (320, ["warning.image-scaled"])):
+    for image, warnings in ((100, ["warning.image-scaled"]), (224, []), (320, ["warning.image-scaled"])):
         workload = Workload("train", "resnet50", precision="fp32", batch=2, optimizer="sgd", image=image)
-        assert [one.id for one in traced_memory(workload, shape, None).warnings] == said
+        assert [one.id for one in traced_memory(workload, shape, None).warnings] == warnings
 
 
 def parts(**fields: Any) -> dict[str, int]:
@@ -106,12 +106,12 @@ def parts(**fields: Any) -> dict[str, int]:
     return transformer_parts(Workload("train", "tiny", **(plain | fields)), replace(TINY, hidden=1024, ffn=4096, layers=8))[0]
 
 
-def test_zero_gathers_what_it_has_given_away() -> None:
+def test_zero_divides_states_and_gathers_weights_at_stage_3() -> None:
     whole = parts()
     shared = {zero: parts(gpus=4, parallel=Parallel(dp=4, zero=zero), batch=8) for zero in (1, 2, 3)}
-    for zero, told_of in shared.items():
-        assert told_of["optimizer"] == pytest.approx(whole["optimizer"] / 4, rel=0.02)
-        assert told_of["weights"] == pytest.approx(whole["weights"] / (4 if zero == 3 else 1), rel=0.02)
+    for zero, sizes in shared.items():
+        assert sizes["optimizer"] == pytest.approx(whole["optimizer"] / 4, rel=0.02)
+        assert sizes["weights"] == pytest.approx(whole["weights"] / (4 if zero == 3 else 1), rel=0.02)
     assert shared[3]["temporary"] > shared[2]["temporary"] > 0  # a layer's weights while it runs
     tied = transformer_parts(
         Workload("train", "t", precision="bf16", batch=2, seq_in=64, optimizer="sgd", engine="pytorch"), replace(TINY, tied=True)

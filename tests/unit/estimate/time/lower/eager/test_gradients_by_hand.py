@@ -1,4 +1,4 @@
-"""The way back: kernels of gradients and the bytes they move, and which kernels cannot be vectorised, counted by hand."""
+"""Backward pass: kernels of gradients and the bytes they move, and which kernels cannot be vectorised, counted by hand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_rms_norm_s_gradient() -> None:
 
 
 def test_a_rotation_s_gradient() -> None:
-    """Two products, the negated half, two halves laid in zeros and added, both ways added, heads turned back."""
+    """Two products, the negated half, two halves written into zeros and added, both branches added, heads transposed back."""
     whole = written(lambda write: functional.rotary(write, x()))
     cut = 2 * 1 + 4, 2 * (2 + 1) + 2
     assert moved(whole) == (10, (4 + 1 + cut[0] + 4 + 2) * N, (4 + 1 + cut[1] + 2 + 2) * N)
@@ -82,7 +82,7 @@ def test_operands_of_other_widths_are_not_vectorised(other: float) -> None:
         assert [op.role for op in ops if op.phase == "backward" and op.kind == "elementwise"] == [role] * 2
 
 
-def test_roles_that_curves_look_at() -> None:
+def test_operator_roles_used_by_curves() -> None:
     gelu = written(lambda write: functional.elementwise(write, x(), "gelu"))
     assert (roles(gelu), roles(gelu, "backward")) == (["gelu"], ["gelu_backward"])
     plain = written(lambda write: functional.elementwise(write, x()))
@@ -96,12 +96,12 @@ def test_roles_that_curves_look_at() -> None:
     assert roles(turned) == ["strided", "strided", "concat", "strided", "strided"]
 
 
-def test_adapters_under_autocast_are_cast_both_ways() -> None:
+def test_adapters_under_autocast_are_cast_in_forward_and_backward() -> None:
     ops = written(lambda write: functional.linear(write, x(), 24.0, bias=True), "amp-bf16", lora_rank=4)
-    made, low = ROWS * 24, (COLUMNS + 24) * 4
+    output, low = ROWS * 24, (COLUMNS + 24) * 4
     base = COLUMNS * 24 + 24  # the frozen weight and bias, cast once; they have no gradient
-    assert moved(ops, "forward") == (5, 4 * base + 4 * low + (2 + 4) * made, 2 * base + 2 * low + 4 * made)
-    assert moved(ops) == (3, 2 * low + 2 * made + 4 * N, 4 * low + 2 * made + 2 * N)
+    assert moved(ops, "forward") == (5, 4 * base + 4 * low + (2 + 4) * output, 2 * base + 2 * low + 4 * output)
+    assert moved(ops) == (3, 2 * low + 2 * output + 4 * N, 4 * low + 2 * output + 2 * N)
 
 
 SEEN = AttentionSizes(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=8.0, causal=False)
@@ -109,8 +109,8 @@ SCORES = 2.0 * 4 * 10 * 10
 
 
 def test_attention_without_a_fused_kernel() -> None:
-    """Queries, keys and values of all heads cast, scaled and turned; scores in fp32 with a mask, a softmax, a look for rows
-    that see nothing; cast for the last product."""
+    """Queries, keys and values of all heads cast, scaled and transposed; scores in fp32 with a mask, a softmax, a check for
+    fully masked rows; cast for the last GEMM."""
     q = MatrixSizes(20.0, 32.0, 2.0)
     ops = written(lambda write: attention.math_attention(write, SEEN, q, q, q))
     part = 20.0 * 32
@@ -134,7 +134,7 @@ T, H, K, F = 30.0, 64, 16, 256
 
 
 def test_a_compiled_layer_reads_and_writes_each_run_once() -> None:
-    """Two norms with their sums, queries and keys turned, the gate; backward with the gradients of all who read a norm."""
+    """Two norms with their residual sums, rotary on queries and keys, the gate; backward with all consumers of a norm."""
     ops = fused()
     norm = 2 * H * 2 * T
     turned, gate = (H + K) * 2 * T, F * 2 * T
@@ -164,7 +164,7 @@ def test_families_of_compiled_layers() -> None:
     assert mixed[1] == 2 * (4 + 2) * H * T + (H + K) * 2 * T + 2 * F * 2 * T + 4 * casts
 
 
-def test_a_compiled_layer_s_products_and_attention() -> None:
+def test_gemms_and_attention_of_a_compiled_layer() -> None:
     sizes = [(op.sizes["n"], op.sizes["k"]) for op in fused() if op.kind == "gemm" and op.phase == "forward"]
     assert sizes == [(H, H), (K, H), (K, H), (H, H), (F, H), (F, H), (H, F)]
     crossed = [op for op in fused(source=7.0) if op.kind == "gemm" and op.phase == "forward"]
@@ -180,8 +180,8 @@ def test_a_compiled_loss() -> None:
     """1001 words: products that only read logits are padded to 1008."""
     shape = replace(TINY, vocab=1001)
     ops = written(lambda write: fused_loss(write, shape, 30.0))
-    made = [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in ops if op.kind == "gemm"]
-    assert made == [(30, 1001, 64), (30, 64, 1008), (1008, 64, 30)]
+    sizes = [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in ops if op.kind == "gemm"]
+    assert sizes == [(30, 1001, 64), (30, 64, 1008), (1008, 64, 30)]
     loss = [(op.kind, float(op.read), float(op.write)) for op in ops if op.role == "fused" and "softmax" in op.kind]
     assert loss == [("softmax", 30 * 1001 * 2, 240), ("softmax_backward", 30 * 1001 * 2, 30 * 1001 * 2)]
     frozen = written(lambda write: fused_loss(write, replace(shape, head_bias=True), 30.0), frozen=True)
@@ -206,38 +206,38 @@ def conv(inputs: Any, outputs: Any, settings: LoweringOptions | None = None, **a
 
 
 def test_convolutions_of_one_two_and_three_dimensions() -> None:
-    def told(before: Any, after: Any, weight: Any) -> tuple[float, ...]:
+    def operator_sizes(before: Any, after: Any, weight: Any) -> tuple[float, ...]:
         (op,) = conv((before, weight), (after,))
         return float(op.flops), *(float(op.sizes[name]) for name in ("batch", "height", "width", "kernel"))
 
-    assert told(IMAGE, (2.0, 32.0, 4.0, 8.0), (32.0, 16.0, 3.0, 3.0)) == (2 * 2 * 32 * 32 * 9 * 16, 2, 4, 8, 9)
-    assert told((2.0, 16.0, 50.0), (2.0, 32.0, 50.0), (32.0, 16.0, 3.0)) == (2 * 2 * 32 * 50 * 3 * 16, 2, 1, 50, 3)
-    deep = told((2.0, 16.0, 5.0, 8.0, 8.0), (2.0, 32.0, 5.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0, 3.0))
+    assert operator_sizes(IMAGE, (2.0, 32.0, 4.0, 8.0), (32.0, 16.0, 3.0, 3.0)) == (2 * 2 * 32 * 32 * 9 * 16, 2, 4, 8, 9)
+    assert operator_sizes((2.0, 16.0, 50.0), (2.0, 32.0, 50.0), (32.0, 16.0, 3.0)) == (2 * 2 * 32 * 50 * 3 * 16, 2, 1, 50, 3)
+    deep = operator_sizes((2.0, 16.0, 5.0, 8.0, 8.0), (2.0, 32.0, 5.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0, 3.0))
     assert deep == (2 * 2 * 32 * 320 * 27 * 16, 10, 8, 8, 27)
 
 
 def test_bytes_and_units_of_a_convolution() -> None:
-    made, weight = (2.0, 32.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0)
-    (op,) = conv((IMAGE, weight), (made,), stride=[1, 2])
+    output, weight = (2.0, 32.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0)
+    (op,) = conv((IMAGE, weight), (output,), stride=[1, 2])
     assert (op.read, op.write) == (2 * (PIXELS + 32 * 16 * 9), 2 * 2 * PIXELS)
     assert op.sizes["stride"] == 2.0
     assert op.sizes["resident"] == pytest.approx(PIXELS / (3 * PIXELS + 32 * 16 * 9))  # the image, just made
     assert (op.sizes["cin"], op.sizes["cout"], op.sizes["groups"], op.sizes["nhwc"]) == (16, 32, 1, 1)
-    (still,) = conv((IMAGE, weight), (made,), LoweringOptions(training=False))
+    (still,) = conv((IMAGE, weight), (output,), LoweringOptions(training=False))
     assert still.sizes["resident"] == pytest.approx(3 * PIXELS / (3 * PIXELS + 32 * 16 * 9))
     assert still.sizes["stride"] == 1.0
-    (narrow,) = conv((IMAGE, weight), (made,), LoweringOptions(quantised_unit="int8"))
+    (narrow,) = conv((IMAGE, weight), (output,), LoweringOptions(quantised_unit="int8"))
     assert (narrow.unit, narrow.read) == ("int8", PIXELS + 32 * 16 * 9)
-    biased = conv((IMAGE, weight, (32.0,)), (made,))
+    biased = conv((IMAGE, weight, (32.0,)), (output,))
     assert [(one.role, float(one.read), float(one.write)) for one in biased[1:]] == [("strided", 4 * PIXELS, 4 * PIXELS)]
 
 
 def test_gradients_of_a_convolution() -> None:
-    made, weight = (2.0, 32.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0)
+    output, weight = (2.0, 32.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0)
 
     def back(mask: Any, **more: Any) -> list[Op]:
         operator = call(
-            "convolution_backward", (made, IMAGE, weight), (IMAGE, weight, (32.0,)), attributes={"mask": mask, **more}
+            "convolution_backward", (output, IMAGE, weight), (IMAGE, weight, (32.0,)), attributes={"mask": mask, **more}
         )
         return convolution.backward(operator, LoweringOptions())
 
@@ -251,12 +251,14 @@ def test_gradients_of_a_convolution() -> None:
     assert [op.kind for op in back((True, False, False))] == ["conv_dgrad"]
     turned = call(
         "convolution_backward",
-        (IMAGE, made, weight),
-        (made, weight),
+        (IMAGE, output, weight),
+        (output, weight),
         attributes={"mask": (True, True, False), "transposed": True},
     )
     assert [op.kind for op in convolution.backward(turned, LoweringOptions())] == ["conv", "conv_wgrad"]
-    (up,) = convolution.forward(call("convolution", (made, weight), (IMAGE,), attributes={"transposed": True}), LoweringOptions())
+    (up,) = convolution.forward(
+        call("convolution", (output, weight), (IMAGE,), attributes={"transposed": True}), LoweringOptions()
+    )
     assert (up.kind, up.write, up.flops) == ("conv_dgrad", 2 * PIXELS, 2 * 2 * PIXELS * 9 * 16)
 
 
@@ -275,31 +277,31 @@ def test_groups_of_odd_widths_run_one_after_another() -> None:
 
 
 def test_a_parameter_that_scales_a_residual_is_of_fp32_under_autocast() -> None:
-    def told(name: str, first: Any, **more: Any) -> tuple[str, float]:
+    def operator_sizes(name: str, first: Any, **more: Any) -> tuple[str, float]:
         (op,) = elementwise.elementwise(call(name, (first, IMAGE), (IMAGE,), "float32", **more), LoweringOptions(amp=True))
         return op.role, float(op.read)
 
     whole = 4 * (PIXELS + 16)
-    assert told("mul", (16.0, 1.0, 1.0)) == ("strided", whole / 2)
-    assert told("mul", (16.0, 1.0)) == ("strided", whole)
-    assert told("mul", (1.0, 16.0, 1.0, 1.0)) == ("strided", whole)
-    assert told("sub", (16.0, 1.0, 1.0)) == ("strided", whole)
-    assert told("mul", (16.0, 1.0, 1.0), phase="backward") == ("strided", whole)
+    assert operator_sizes("mul", (16.0, 1.0, 1.0)) == ("strided", whole / 2)
+    assert operator_sizes("mul", (16.0, 1.0)) == ("strided", whole)
+    assert operator_sizes("mul", (1.0, 16.0, 1.0, 1.0)) == ("strided", whole)
+    assert operator_sizes("sub", (16.0, 1.0, 1.0)) == ("strided", whole)
+    assert operator_sizes("mul", (16.0, 1.0, 1.0), phase="backward") == ("strided", whole)
 
 
-def test_products_of_traced_networks() -> None:
-    def told(name: str, inputs: Any, phase: Any = "forward", growing: Any = ()) -> tuple[Any, ...]:
+def test_gemms_of_traced_networks() -> None:
+    def operator_sizes(name: str, inputs: Any, phase: Any = "forward", growing: Any = ()) -> tuple[Any, ...]:
         (op,) = gemm.matmul(call(name, inputs, ((6.0, 24.0),), phase=phase, growing=growing), LoweringOptions())
         return op.role, *(float(op.sizes[one]) for one in ("batch", "m", "n", "k"))
 
-    assert told("addmm", ((24.0,), (6.0, 40.0), (40.0, 24.0))) == ("forward", 1, 6, 24, 40)
-    assert told("bmm", ((5.0, 6.0, 40.0), (5.0, 40.0, 24.0))) == ("forward", 5, 6, 24, 40)
+    assert operator_sizes("addmm", ((24.0,), (6.0, 40.0), (40.0, 24.0))) == ("forward", 1, 6, 24, 40)
+    assert operator_sizes("bmm", ((5.0, 6.0, 40.0), (5.0, 40.0, 24.0))) == ("forward", 5, 6, 24, 40)
     # a product that sums over what grows with the batch makes a weight's gradient; where that is unknown, the longer sum does
-    assert told("mm", ((6.0, 40.0), (40.0, 24.0)), "backward", ((False, True), (True, False)))[0] == "wgrad"
-    assert told("mm", ((6.0, 40.0), (40.0, 24.0)), "backward", ((True, False), (False, False)))[0] == "dgrad"
-    assert told("mm", ((6.0, 40.0), (40.0, 24.0)), "backward")[0] == "wgrad"
-    assert told("mm", ((40.0, 6.0), (6.0, 24.0)), "backward")[0] == "dgrad"
-    assert told("mm", ((40.0, 40.0), (40.0, 24.0)), "backward")[0] == "dgrad"
+    assert operator_sizes("mm", ((6.0, 40.0), (40.0, 24.0)), "backward", ((False, True), (True, False)))[0] == "wgrad"
+    assert operator_sizes("mm", ((6.0, 40.0), (40.0, 24.0)), "backward", ((True, False), (False, False)))[0] == "dgrad"
+    assert operator_sizes("mm", ((6.0, 40.0), (40.0, 24.0)), "backward")[0] == "wgrad"
+    assert operator_sizes("mm", ((40.0, 6.0), (6.0, 24.0)), "backward")[0] == "dgrad"
+    assert operator_sizes("mm", ((40.0, 40.0), (40.0, 24.0)), "backward")[0] == "dgrad"
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -326,7 +328,7 @@ def test_softmaxes_by_name(name: str, kind: str, reads: int, over: int) -> None:
     assert (op.kind, op.read, op.write, op.sizes["width"]) == (kind, reads * 2 * PIXELS, 2 * PIXELS, over)
 
 
-def test_views_run_nothing_and_what_is_unknown_is_elementwise() -> None:
+def test_views_launch_nothing_and_unknown_operators_are_elementwise() -> None:
     assert aten_kernels(call("view", (IMAGE,), (IMAGE,)), LoweringOptions()) == []
     assert aten_kernels(call("sin", (IMAGE,), ()), LoweringOptions()) == []
     (op,) = aten_kernels(call("sin", (IMAGE,), (IMAGE,)), LoweringOptions())

@@ -128,7 +128,7 @@ def test_a_linear_layer_and_its_gradients() -> None:
     assert moved(frozen.ops, "backward") == (0, 0, 0)
 
 
-def test_adapters_run_beside_what_is_frozen() -> None:
+def test_adapters_run_in_addition_to_frozen_layers() -> None:
     write = writer(lora_rank=4)
     functional.linear(write, x(), 24.0, role="q")
     assert [(role, m, n, k) for role, m, n, k, _ in products(write.ops)] == [
@@ -136,9 +136,9 @@ def test_adapters_run_beside_what_is_frozen() -> None:
         ("forward", ROWS, 4, COLUMNS), ("dgrad", ROWS, COLUMNS, 4), ("wgrad", 4, COLUMNS, ROWS),
         ("forward", ROWS, 24, 4), ("dgrad", ROWS, 4, 24), ("wgrad", 24, 4, ROWS),
     ]  # fmt: skip
-    made = ROWS * 24
-    assert moved(write.ops, "forward") == (2, (2 + 4) * made, 4 * made)
-    assert moved(write.ops, "backward") == (2, 2 * made + 4 * N, 2 * made + 2 * N)
+    output = ROWS * 24
+    assert moved(write.ops, "forward") == (2, (2 + 4) * output, 4 * output)
+    assert moved(write.ops, "backward") == (2, 2 * output + 4 * N, 2 * output + 2 * N)
     elsewhere = writer(lora_rank=4, targets=frozenset({"v"}))
     functional.linear(elsewhere, x(), 24.0, role="q")
     assert len(products(elsewhere.ops)) == 2
@@ -183,7 +183,7 @@ def test_keys_of_fewer_heads_have_their_gradients_summed() -> None:
     assert {op.role for op in dropped.ops if op.flops} == {"dropout"}
 
 
-def test_scores_are_two_products_with_two_gradients_each() -> None:
+def test_attention_scores_are_two_gemms_with_two_gradients_each() -> None:
     write = writer()
     scores = attention.score_gemms(write, SEEN, 2.0)
     assert (scores.rows, scores.columns) == (2 * 4 * 10, 10)
@@ -244,7 +244,7 @@ def test_bytes_of_a_traced_call(rule: Any, inputs: Any, outputs: Any, read: floa
     assert sides(rule(call("x", inputs, outputs), LoweringOptions())) == (read, written)
 
 
-def test_rows_and_widths_of_what_is_reduced() -> None:
+def test_rows_and_widths_of_reductions() -> None:
     def sizes(rule: Any, *shapes: Any) -> tuple[float, float]:
         (op,) = rule(call("x", *shapes), LoweringOptions())
         return float(op.sizes["rows"]), float(op.sizes["width"])
@@ -279,7 +279,7 @@ def test_batch_norm_with_statistics_from_training() -> None:
     assert (wide.role, float(wide.write)) == ("strided", 4 * PIXELS)
 
 
-def test_whose_kernel_normalises() -> None:
+def test_kernel_of_each_norm() -> None:
     def role(dtype: str, **settings: Any) -> str:
         return reductions.batch_norm(call("x", dtype=dtype), LoweringOptions(**settings))[0].role
 
@@ -318,7 +318,7 @@ def test_operands_that_do_not_let_a_kernel_be_vectorised() -> None:
     assert role(alike=True, dtype="float32", phase="backward") == ("add", 8 * PIXELS)
 
 
-def test_what_the_cache_may_still_hold() -> None:
+def test_bytes_possibly_in_l2() -> None:
     def resident(settings: LoweringOptions, **more: Any) -> float:
         (op,) = elementwise.copy_rule("copy")(call(**({"name": "x"} | more)), settings)
         return float(op.sizes["resident"])
@@ -330,13 +330,13 @@ def test_what_the_cache_may_still_hold() -> None:
     assert resident(LoweringOptions(), grown=()) == 0.0
 
 
-def test_casts_of_autocast_widen_or_narrow() -> None:
+def test_autocast_casts_up_or_down() -> None:
     (widened,) = elementwise.cast(call("to", dtype="float32"), LoweringOptions(amp=True))
     assert (widened.role, sides([widened])) == ("upcast", (2 * PIXELS, 4 * PIXELS))
     (narrowed,) = elementwise.cast(call("to"), LoweringOptions(amp=True))
     assert (narrowed.role, sides([narrowed])) == ("", (4 * PIXELS, 2 * PIXELS))
 
 
-def test_rows_added_at_given_places_are_sorted_first() -> None:
+def test_index_add_sorts_its_indices_first() -> None:
     (op,) = elementwise.index_put(call("index_put", (IMAGE, (4.0, 10.0))), LoweringOptions())
     assert (op.count, op.read, op.write) == (8.0, 80.0, 80.0)

@@ -62,7 +62,7 @@ def fused(shape: Transformer = TINY, precision: str = "bf16", **run: Any) -> lis
     return write.ops
 
 
-def test_a_fused_norm_takes_the_gradients_of_all_who_read_it() -> None:
+def test_fused_norm_sums_gradients_of_all_consumers() -> None:
     assert moved(fused(), "forward", "norm") == [(2 * STREAM, 2 * STREAM)] * 2
     assert moved(fused(), "backward", "norm_backward") == [(5 * STREAM, STREAM), (4 * STREAM, STREAM)]
     joined = replace(TINY, model_type="phi3")  # one product for queries, keys and values, one for gate and up
@@ -86,7 +86,7 @@ def test_runs_of_elementwise_operators_are_one_kernel_each() -> None:
     assert moved(fused(bare), "backward", "elementwise")[-1] == (2 * inner, inner)
 
 
-def test_products_of_a_fused_layer() -> None:
+def test_gemms_of_a_fused_layer() -> None:
     assert products(fused()) == [(ROWS, Q, H), (ROWS, K, H), (ROWS, K, H), (ROWS, H, Q), (ROWS, F, H), (ROWS, F, H), (ROWS, H, F)]
     joined = replace(TINY, model_type="gpt2", gated=False)
     assert products(fused(joined)) == [(ROWS, Q + 2 * K, H), (ROWS, H, Q), (ROWS, F, H), (ROWS, H, F)]
@@ -115,7 +115,7 @@ def test_a_fused_loss_reads_logits_once_and_once_more() -> None:
     assert moved(bert.ops, "backward", "reduce_columns") == [(ROWS * 2000, 2000)]
 
 
-def test_layers_alike_are_counted_by_kind() -> None:
+def test_identical_layers_are_counted_by_kind() -> None:
     plain = replace(TINY, layers=6)
     assert [(kind.window, kind.mixture, count) for kind, count in layer_kinds(plain, Parallel())] == [(0, False, 6)]
     windowed = replace(plain, window=16, global_every=3)
@@ -224,7 +224,7 @@ def back(**changed: Any) -> tuple[int, float]:
     return len([op for op in added if op.read == 2 * STREAM]), sum(float(op.read) for op in added)
 
 
-def test_gradients_of_what_is_read_often_are_added() -> None:
+def test_gradients_of_shared_tensors_are_accumulated() -> None:
     """The stream twice, the normed input of queries, keys and values twice more, that of gate and up once more."""
     assert back(rope=False)[0] == 1 + 2 + 1 + 1
     assert back(rope=False, gated=False, activation="relu")[0] == 1 + 2 + 1
@@ -272,7 +272,7 @@ def test_gradients_of_a_traced_convolution() -> None:
 
 
 @pytest.mark.parametrize(("groups", "cin", "kernels"), [(1, 16.0, 1), (2, 16.0, 1), (16, 16.0, 1), (2, 96.0, 3), (2, 64.0, 1)])
-def test_wide_groups_run_one_by_one_between_copies(groups: int, cin: float, kernels: int) -> None:
+def test_large_conv_groups_run_one_by_one_between_copies(groups: int, cin: float, kernels: int) -> None:
     image, weight = (2.0, cin, 8.0, 8.0), (32.0, cin / groups, 3.0, 3.0)
     ops = convolution.forward(conv(inputs=(image, weight), groups=groups), LoweringOptions())
     assert len(ops) == kernels
@@ -282,7 +282,7 @@ def test_wide_groups_run_one_by_one_between_copies(groups: int, cin: float, kern
         assert [float(op.read) for op in ops[1:]] == [2 * cin / 2 * 64 * 2, 2 * 16 * 16 * 2]
 
 
-def test_what_a_call_costs_the_host() -> None:
+def test_host_cost_of_a_call() -> None:
     plain = conv()
     assert host_calls.host_call_weight(plain) == 1.0
     assert host_calls.host_call_weight(replace(plain, outputs=())) == 0.05
@@ -316,7 +316,7 @@ def test_guests_vanish_into_hosts_of_their_size() -> None:
     assert [op.kind for op in folded] == ["conv"]
 
 
-def test_casts_narrow_what_a_host_writes_or_reads() -> None:
+def test_casts_reduce_bytes_written_or_read() -> None:
     norm = replace(conv(), name="native_layer_norm", inputs=(AFTER,), outputs=(AFTER,))
     kernel = Op("norm", "fp32", 0.0, 100.0, 60.0)
     for dtype, read, written in (("bfloat16", 100.0, 30.0), ("float32", 50.0, 60.0)):

@@ -21,7 +21,7 @@ PROMPT = InferencePass(3.0, 10.0, 10.0, decoding=False)
 TOKEN = InferencePass(3.0, 1.0, 40.0, decoding=True)
 
 
-PLAIN, SERVING = (engine_record(name).kernels for name in ("pytorch-compile", "vllm"))
+COMPILED, SERVING = (engine_record(name).kernels for name in ("pytorch-compile", "vllm"))
 
 
 def run(
@@ -45,9 +45,9 @@ def test_a_layer_has_four_gemms() -> None:
 def test_norms_are_fused_with_the_residual_additions() -> None:
     stream = ROWS * H * 2
     assert bytes_moved(run(), "norm") == [(2 * stream, 2 * stream)] * 2
-    assert bytes_moved(run(run_settings=PLAIN), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
+    assert bytes_moved(run(run_settings=COMPILED), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
     assert (3 * stream, stream) in bytes_moved(
-        run(run_settings=PLAIN), "elementwise"
+        run(run_settings=COMPILED), "elementwise"
     )  # the residual addition of a block compiled alone
     assert len(bytes_moved(run(replace(TINY, norms=4)), "norm")) == 4
     assert len(bytes_moved(run(replace(TINY, parallel_block=True, norms=1)), "norm")) == 1
@@ -80,7 +80,7 @@ def test_attention_in_prefill_and_decode() -> None:
     (token,) = [op for op in run(step=TOKEN) if op.kind == "decode_attention"]
     assert token.role == "split"
     assert token.read == 3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * 2
-    assert next(op.role for op in run(step=TOKEN, run_settings=PLAIN) if op.kind == "decode_attention") == "whole"
+    assert next(op.role for op in run(step=TOKEN, run_settings=COMPILED) if op.kind == "decode_attention") == "whole"
     (windowed,) = [op for op in run(window=4) if op.kind == "attention"]
     assert windowed.flops == 2 * 3 * 8 * 32 * 16
 
@@ -99,7 +99,7 @@ def test_an_moe_layer_reads_the_distinct_experts_touched() -> None:
     }  # fmt: skip
     assert moe.sizes["touched"] == pytest.approx(visited)
     assert gemm_sizes(ops)[2:] == [(ROWS, 8.0, H), (ROWS, 64.0, H), (ROWS, H, 32.0)]  # the router, and the shared expert
-    eager = run(shape, run_settings=PLAIN, mixture=True)
+    eager = run(shape, run_settings=COMPILED, mixture=True)
     moved = 60 * H * 2
     assert gemm_sizes(eager, "grouped_gemm") == [(60.0, 256.0, H), (60.0, H, 128.0)]
     assert [float(op.read) for op in eager if op.kind == "grouped_gemm"] == pytest.approx(
@@ -205,8 +205,8 @@ def test_prefill_runs_the_encoder_and_one_token_of_the_decoder() -> None:
     token = fused_pass(tiny_workload("decode"), ENCODER_DECODER, 3.0, 1.0, 40.0)
     flops = sum(float(op.flops * op.count) for op in token if op.kind == "gemm")
     assert flops == pytest.approx(2 * (4 * (3 * own + 3 * H * Q + 3 * Q * H) + 3 * H * 1000))
-    seen = {float(op.sizes["keys"]) for op in token if op.kind == "decode_attention"}
-    assert seen == {40.0, 7.0}
+    keys = {float(op.sizes["keys"]) for op in token if op.kind == "decode_attention"}
+    assert keys == {40.0, 7.0}
     whole = fused_pass(tiny_workload("forward"), replace(ENCODER_DECODER, encoder_context=0), 3.0, 10.0, None)
     flops = sum(float(op.flops * op.count) for op in whole if op.kind == "gemm")
     assert flops == pytest.approx(2 * (2 * 30 * own + 4 * (30 * own + 30 * H * Q + 30 * H * 2 * K + 30 * Q * H) + 30 * H * 1000))

@@ -36,23 +36,28 @@ CONV, NORM, RELU = call("convolution", IMAGE, WEIGHT), call("native_batch_norm",
 ADD = call("add_", IMAGE, IMAGE, alike=True)
 
 
-def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, float, float]]:
+def remaining_ops(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, float, float]]:
     """Kind, role, bytes read and written of what is left."""
     how = LoweringOptions(**settings)
     ops = fuse([(one, aten_kernels(one, how)) for one in calls], engine_record(engine).fusion, how)
     return [(op.kind, op.role, float(op.read), float(op.write)) for op in ops]
 
 
-def test_pytorch_fuses_nothing() -> None:
-    assert [kind for kind, *_ in left("pytorch", CONV, NORM, RELU, ADD)] == ["conv", "batch_norm", "elementwise", "elementwise"]
+def test_eager_pytorch_fuses_nothing() -> None:
+    assert [kind for kind, *_ in remaining_ops("pytorch", CONV, NORM, RELU, ADD)] == [
+        "conv",
+        "batch_norm",
+        "elementwise",
+        "elementwise",
+    ]
 
 
-def test_a_compiler_puts_what_follows_into_the_norm() -> None:
+def test_compiler_fuses_following_elementwise_into_the_norm() -> None:
     """Sums over pixels, then the result with the ReLU and the residual inside: its second operand is read there."""
-    found = left("pytorch-compile", CONV, NORM, RELU, ADD)
-    assert found[0][0] == "conv"
-    assert found[1:] == [("reduce_columns", "", 2 * N, 8 * 16), ("elementwise", "", 2 * N + 2 * N, 2 * N)]
-    evaluated = left("pytorch-compile", CONV, NORM, RELU, training=False, amp=True)
+    remaining = remaining_ops("pytorch-compile", CONV, NORM, RELU, ADD)
+    assert remaining[0][0] == "conv"
+    assert remaining[1:] == [("reduce_columns", "", 2 * N, 8 * 16), ("elementwise", "", 2 * N + 2 * N, 2 * N)]
+    evaluated = remaining_ops("pytorch-compile", CONV, NORM, RELU, training=False, amp=True)
     assert evaluated[1:] == [("elementwise", "", 2 * N, 2 * N)]
 
 
@@ -61,15 +66,15 @@ def test_a_compiler_s_own_layer_norms() -> None:
     there = call("native_layer_norm", rows, outputs=(rows,))
     back = call("native_layer_norm_backward", rows, outputs=(rows,), phase="backward")
     size = 2.0 * 640
-    assert left("pytorch-compile", there) == [("norm", "fused", size, size)]
-    assert left("pytorch-compile", back) == [("norm", "fused", 2 * size, size), ("reduce_columns", "", 2 * size, 8 * 32)]
+    assert remaining_ops("pytorch-compile", there) == [("norm", "fused", size, size)]
+    assert remaining_ops("pytorch-compile", back) == [("norm", "fused", 2 * size, size), ("reduce_columns", "", 2 * size, 8 * 32)]
 
 
 def test_others_sizes_and_phases_stay_kernels_of_their_own() -> None:
     small = (2.0, 16.0, 4.0, 4.0)
     other = call("relu_", small, outputs=(small,))
     back = call("threshold_backward", IMAGE, IMAGE, phase="backward")
-    assert [kind for kind, *_ in left("pytorch-compile", NORM, other, back)] == [
+    assert [kind for kind, *_ in remaining_ops("pytorch-compile", NORM, other, back)] == [
         "reduce_columns", "elementwise", "elementwise", "elementwise",
     ]  # fmt: skip
 
@@ -77,29 +82,30 @@ def test_others_sizes_and_phases_stay_kernels_of_their_own() -> None:
 def test_a_compiler_merges_elementwise_operators_that_no_norm_takes_in() -> None:
     """Bias, ReLU and residual sum after a convolution become one kernel; a residual is read there."""
     biased = call("convolution", IMAGE, WEIGHT, (16.0,))
-    assert left("pytorch-compile", biased, RELU, ADD)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
-    assert [kind for kind, *_ in left("pytorch-compile", biased)] == ["conv", "elementwise"]
-    twice = left("pytorch-compile", biased, biased, RELU)  # only one of two results has a ReLU after it
+    assert remaining_ops("pytorch-compile", biased, RELU, ADD)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
+    assert [kind for kind, *_ in remaining_ops("pytorch-compile", biased)] == ["conv", "elementwise"]
+    twice = remaining_ops("pytorch-compile", biased, biased, RELU)  # only one of two results has a ReLU after it
     assert [kind for kind, *_ in twice] == ["conv", "elementwise"] * 2 + ["elementwise"]
     wide = call("mul", IMAGE, IMAGE, dtype="float32", alike=True)
-    assert left("pytorch-compile", biased, wide, wide, RELU)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
+    assert remaining_ops("pytorch-compile", biased, wide, wide, RELU)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
 
 
-def test_a_fused_kernel_reads_at_most_one_tensor_more() -> None:
+def test_fused_kernel_reads_no_more_than_one_extra_tensor() -> None:
     sums = [ADD] * 3  # their further operands are one another's results
-    assert left("pytorch-compile", NORM, *sums)[1] == ("elementwise", "", 2 * N + 2 * N, 2 * N)
+    assert remaining_ops("pytorch-compile", NORM, *sums)[1] == ("elementwise", "", 2 * N + 2 * N, 2 * N)
 
 
 def test_engines_that_fuse_store_no_positions_of_maxima_in_inference() -> None:
     small = (2.0, 16.0, 4.0, 4.0)
     pool = call("max_pool2d_with_indices", IMAGE, outputs=(small, small))
     moved = {
-        engine: [one[2:] for one in left(engine, pool, training=False)] for engine in ("pytorch", "pytorch-compile", "tensorrt")
+        engine: [one[2:] for one in remaining_ops(engine, pool, training=False)]
+        for engine in ("pytorch", "pytorch-compile", "tensorrt")
     }
     assert moved["pytorch"] == [(2 * N, (2 + 8) * N / 4)]
     assert moved["pytorch-compile"] == moved["tensorrt"] == [(2 * N, 2 * N / 4)]
-    assert left("tensorrt", pool, training=False, quantised_unit="int8")[0][2:] == (N, N / 4)
-    assert left("pytorch-compile", pool)[0][3] == (2 + 8) * N / 4  # the backward pass needs them
+    assert remaining_ops("tensorrt", pool, training=False, quantised_unit="int8")[0][2:] == (N, N / 4)
+    assert remaining_ops("pytorch-compile", pool)[0][3] == (2 + 8) * N / 4  # the backward pass needs them
 
 
 def bottleneck_stage(pixels: float = 8.0) -> list[Call]:
@@ -122,46 +128,48 @@ def test_tensorrt_runs_a_resnet_s_first_stage_in_int8_as_one_kernel() -> None:
     weights = 64 * 64 + 3 * 9 * 64 * 64 + 4 * 64 * 256 + 2 * 64 * 256
     assert sum(float(op.read * op.count) for op in ops) == weights + 2 * 64 * 64
     assert sum(float(op.write * op.count) for op in ops) == 2 * 256 * 64
-    assert left("tensorrt", *stage[1:3], **settings) != left("tensorrt", *stage, **settings)[1:3]  # not the whole stage
+    assert (
+        remaining_ops("tensorrt", *stage[1:3], **settings) != remaining_ops("tensorrt", *stage, **settings)[1:3]
+    )  # not the whole stage
     for other in ({"training": False}, {**settings, "quantised_unit": "fp8"}):
-        assert left("tensorrt", *stage, **other)[0][2:] != left("tensorrt", *stage, **settings)[0][2:]
+        assert remaining_ops("tensorrt", *stage, **other)[0][2:] != remaining_ops("tensorrt", *stage, **settings)[0][2:]
 
 
-def test_tensorrt_folds_norms_and_lets_activations_ride_on_products() -> None:
-    found = left("tensorrt", CONV, NORM, RELU, ADD, training=False)
-    plain = left("pytorch", CONV, training=False)
-    assert found == [("conv", "forward", plain[0][2] + 2 * N, plain[0][3])]
-    scaled = left("tensorrt", CONV, call("mul", IMAGE, IMAGE, alike=True), training=False)
+def test_tensorrt_folds_norms_and_fuses_activations_into_gemms() -> None:
+    remaining = remaining_ops("tensorrt", CONV, NORM, RELU, ADD, training=False)
+    plain = remaining_ops("pytorch", CONV, training=False)
+    assert remaining == [("conv", "forward", plain[0][2] + 2 * N, plain[0][3])]
+    scaled = remaining_ops("tensorrt", CONV, call("mul", IMAGE, IMAGE, alike=True), training=False)
     assert len(scaled) == 2  # a gate is a kernel of its own
 
 
 def test_old_stacks_have_cudnn_s_norm_with_its_activation_in_16_bits() -> None:
     for engine in ("ngc", "mxnet", "tensorflow"):
-        assert [kind for kind, *_ in left(engine, NORM, RELU, ADD)] == ["batch_norm"]
-        assert left(engine, NORM, RELU, ADD)[0][2] == 4 * N + 2 * N
+        assert [kind for kind, *_ in remaining_ops(engine, NORM, RELU, ADD)] == ["batch_norm"]
+        assert remaining_ops(engine, NORM, RELU, ADD)[0][2] == 4 * N + 2 * N
         wide = [replace(one, dtype="float32") for one in (NORM, RELU, ADD)]
-        assert len(left(engine, *wide)) == 3
-        assert len(left(engine, NORM, call("silu", IMAGE))) == 2
-        assert len(left(engine, NORM, RELU, ADD, nhwc=False)) == 3  # cuDNN has it for channels last alone
+        assert len(remaining_ops(engine, *wide)) == 3
+        assert len(remaining_ops(engine, NORM, call("silu", IMAGE))) == 2
+        assert len(remaining_ops(engine, NORM, RELU, ADD, nhwc=False)) == 3  # cuDNN has it for channels last alone
 
 
 def test_a_guest_shared_by_several_hosts() -> None:
     """Three norms, of which one has a sum after it: each brings a third of the other operand."""
-    found = left("ngc", NORM, NORM, NORM, ADD)
-    assert [round(read, 3) for *_, read, _ in found] == [round(4 * N + 2 * N / 3, 3)] * 3
-    twice = left("ngc", replace(NORM, count=2.0), replace(ADD, count=2.0))
+    remaining = remaining_ops("ngc", NORM, NORM, NORM, ADD)
+    assert [round(read, 3) for *_, read, _ in remaining] == [round(4 * N + 2 * N / 3, 3)] * 3
+    twice = remaining_ops("ngc", replace(NORM, count=2.0), replace(ADD, count=2.0))
     assert twice[0][2] == 4 * N + 2 * N
 
 
-def test_casts_make_what_they_join_narrow() -> None:
+def test_fused_casts_reduce_tensor_width() -> None:
     narrow, wide = call("_to_copy", IMAGE), call("_to_copy", IMAGE, dtype="float32")
     read, wrote = 4 * N, 2 * N
-    assert left("pytorch-compile", NORM, amp=True)[1][2:] == (2 * N, 2 * N)
-    assert left("pytorch-compile", NORM, narrow, amp=True)[1][2:] == (2 * N, wrote / 2)
-    assert left("pytorch-compile", NORM, wide, amp=True)[1][2:] == (read / 4, 2 * N)
-    both = left("pytorch-compile", NORM, NORM, narrow, amp=True)
+    assert remaining_ops("pytorch-compile", NORM, amp=True)[1][2:] == (2 * N, 2 * N)
+    assert remaining_ops("pytorch-compile", NORM, narrow, amp=True)[1][2:] == (2 * N, wrote / 2)
+    assert remaining_ops("pytorch-compile", NORM, wide, amp=True)[1][2:] == (read / 4, 2 * N)
+    both = remaining_ops("pytorch-compile", NORM, NORM, narrow, amp=True)
     assert [one[3] for one in both if one[0] == "elementwise"] == [wrote * 3 / 4] * 2  # of every second one
-    assert left("pytorch-compile", NORM, narrow)[1][2:] == (2 * N, 2 * N)
+    assert remaining_ops("pytorch-compile", NORM, narrow)[1][2:] == (2 * N, 2 * N)
 
 
 def test_attention_in_one_call() -> None:
@@ -204,9 +212,11 @@ def test_an_encoder_sees_all_of_its_tokens() -> None:
     assert [float(op.flops * op.count) for op in eager_] == [2 * 3 * 8 * one * 16 for one in (2 * 49, 4 * 0.5, 4 * 7)]
 
 
-@pytest.mark.parametrize(("kept", "width"), [("bf16", 2.0), ("fp8", 1.0), ("q8_0", 34 / 32), ("q4_0", 18 / 32), ("fp32", 4.0)])
-def test_what_a_token_reads_of_its_cache(kept: str, width: float) -> None:
-    workload = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kept)
+@pytest.mark.parametrize(
+    ("kv_precision", "width"), [("bf16", 2.0), ("fp8", 1.0), ("q8_0", 34 / 32), ("q4_0", 18 / 32), ("fp32", 4.0)]
+)
+def test_kv_cache_bytes_read_per_token(kv_precision: str, width: float) -> None:
+    workload = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kv_precision)
     ops = fused_pass(workload, TINY, 3.0, 1.0, 40.0)
     (read,) = {float(op.read) for op in ops if op.kind == "decode_attention"}
     assert read == pytest.approx(3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * width)
@@ -217,7 +227,7 @@ def passed(**fields: Any) -> list[Op]:
     return eager_pass(Workload("forward", "tiny", **(plain | fields)), TINY, 3.0, 10.0)
 
 
-def test_attention_is_fused_unless_asked_otherwise() -> None:
+def test_attention_is_fused_by_default() -> None:
     assert sum(op.count for op in passed() if op.kind == "attention") == 4
     assert sum(op.count for op in passed(attention="sdpa") if op.kind == "attention") == 4
     assert not [op for op in passed(attention="eager") if op.kind == "attention"]
@@ -264,7 +274,7 @@ def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
         assert float(step.write * step.count) == pytest.approx(2 * parameters / share)
 
 
-def test_what_adapters_train() -> None:
+def test_parameters_trained_by_adapters() -> None:
     def of(**fields: Any) -> tuple[float, float]:
         return trained_parameters(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
 
