@@ -82,7 +82,8 @@ def toy(**changed: Any) -> GpuColumns:
     values: dict[str, Any] = {name: column(value) for name, value in each.items()}
     values |= {name: {unit: column(value) for unit in UNITS} for name, value in units.items()}
     columns = GpuColumns(
-        ids=("toy",), architectures=("Hopper",), targets=("sm_90",), matrix_instructions=("wgmma",),
+        ids=("toy",), architectures=("Hopper",), rooflines=("",),
+        targets=("sm_90",), matrix_instructions=("wgmma",),
         **values,
     )  # fmt: skip
     replaced: dict[str, Any] = {}

@@ -244,16 +244,19 @@ class Design:
 
     def predict(self, theta: np.ndarray, rows: Iterable[int]) -> np.ndarray:
         """Log seconds of these rows, as the product estimates them."""
-        return np.asarray(np.log([step.wall[0, 0] for step in self._estimates(theta, rows)]))
+        return self.predict_with(self.calibration(theta), rows)
+
+    def predict_with(self, calibration: Calibration, rows: Iterable[int]) -> np.ndarray:
+        """Log seconds of these rows, as the product estimates them with these corrections."""
+        return np.asarray(np.log([step.wall[0, 0] for step in self._estimates(calibration, rows)]))
 
     def host_bound(self, theta: np.ndarray) -> np.ndarray:
         """Rows bound by launch overhead: they measure the host, not the GPU."""
-        estimates = self._estimates(theta, range(len(self.examples)))
+        estimates = self._estimates(self.calibration(theta), range(len(self.examples)))
         return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in estimates]) & self.launches)
 
-    def _estimates(self, theta: np.ndarray, rows: Iterable[int]) -> list[StepSeconds]:
+    def _estimates(self, calibration: Calibration, rows: Iterable[int]) -> list[StepSeconds]:
         """Estimated time of each row, with rounded multipliers as in the product."""
-        calibration = self.calibration(theta)
         shape, blank = (len(TERMS), 1, 1), np.zeros((1, 1))
         found = []
         for row in rows:

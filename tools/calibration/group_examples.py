@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import key, replicas_of
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -56,6 +57,8 @@ def group_examples(
     lookups = LookupCache(catalog)
     results, failed = [], dict[str, int]()
     for row in rows:
+        if architecture_of(catalog.gpu_by_id[row.gpu]).roofline:
+            continue  # Accelerators that are no GPUs have a fit of their own (fit_rooflines).
         try:
             results.append(group_example(row, lookups, catalog.gpu_by_id[row.gpu], calibration, singles))
         except WhichGpuError as error:

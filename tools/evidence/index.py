@@ -10,6 +10,10 @@ from typing import Any
 
 from whichgpu.catalog.evidence import TABLE, Measurement, measurements
 from whichgpu.catalog.evidence_search.index import INDEX, OPERATOR, evidence_index, index_bytes
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.nearest_evidence import structure_of
+from whichgpu.workload.parameters import count_parameters
 
 SHOWN_ELSEWHERE = (
     "model",
@@ -33,7 +37,7 @@ EPOCH_SECONDS = re.compile(r"\d{10}")
 def write_index() -> bool:
     """Write the index if the evidence table has changed since; whether it was written."""
     digest = hashlib.sha256(TABLE.read_bytes()).hexdigest()
-    if INDEX.exists() and evidence_index().table_digest == digest:
+    if INDEX.exists() and evidence_index().table_digest == digest and evidence_index().is_complete:
         return False
     INDEX.write_bytes(index_bytes(digest, columns(measurements())))
     return True
@@ -41,13 +45,15 @@ def write_index() -> bool:
 
 def columns(rows: Sequence[Measurement]) -> dict[str, list[Any]]:
     """Columns of the index, one item per measurement."""
-    cells = [_cells(row) for row in rows]
+    lookups = LookupCache(Catalog())
+    cells = [_cells(row, lookups) for row in rows]
     return {name: [one[name] for one in cells] for name in cells[0]}
 
 
-def _cells(row: Measurement) -> dict[str, Any]:
+def _cells(row: Measurement, lookups: LookupCache) -> dict[str, Any]:
     request = row.request
     is_operator = row.kind == "op"
+    structure, parameters = ("", 0) if is_operator else _size(request["model"], lookups)
     return {
         "source": row.source,
         "gpu": row.gpu,
@@ -55,6 +61,8 @@ def _cells(row: Measurement) -> dict[str, Any]:
         "task": OPERATOR if is_operator else request["task"],
         "model": str(request["kind"]) if is_operator else _model(request["model"]),
         "family": row.family,
+        "structure": structure,
+        "parameters": parameters,
         "engine": str(request.get("engine", "")),
         "precision": str(request.get("dtype" if is_operator else "precision", "")),
         "layout": _pairs(request.get("parallel", {})),
@@ -65,6 +73,12 @@ def _cells(row: Measurement) -> dict[str, Any]:
         "seconds": row.seconds,
         **{name: int(request.get(name) or 0) for name in ("gpus", "year", "batch", "seq_in", "seq_out", "image")},
     }
+
+
+def _size(model: str | Mapping[str, Any], lookups: LookupCache) -> tuple[str, int]:
+    """Kind of a model, and its parameters that are active for a token."""
+    shape = lookups.shape(model)
+    return structure_of(shape), count_parameters(shape).active
 
 
 def _model(model: str | Mapping[str, Any]) -> str:

@@ -116,7 +116,7 @@ def evidence_row(index: EvidenceIndex, row: int, gpu_names: dict[str, str]) -> E
         **words,  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
         gpu=gpu_names.get(gpu, gpu),
-        software=software(index, row),
+        software=index.software(row),
         measured=float(f"{index.numbers('seconds')[row]:.6g}"),
         unit="s",
         source=source.id,
@@ -124,10 +124,3 @@ def evidence_row(index: EvidenceIndex, row: int, gpu_names: dict[str, str]) -> E
         licence=source.licence,
         url=source.url,
     )
-
-
-def software(index: EvidenceIndex, row: int) -> str:
-    """Return the engine of a row with its version, or else its year."""
-    engine, year = index.words("engine").of(row), index.number("year", row)
-    has_version = " " in engine
-    return engine if has_version or not year else f"{engine} {year}".strip()

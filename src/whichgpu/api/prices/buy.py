@@ -32,10 +32,10 @@ from whichgpu.price.billing import extras
 from whichgpu.price.filters import OffersQuery, split_names
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
-    HOST_LEAST,
     HOST_WATTS,
     IDLE,
     LOAD,
+    MIN_HOST_PRICE,
     POWER_PRICE,
     POWER_SOURCE,
     PUE_SOURCE,
@@ -198,7 +198,7 @@ def _owning(
     whole = price * count
     usual, minimum = (
         float(exchanger.convert(Money(Decimal(str(dollars)), DOLLAR), currency)[0].amount)
-        for dollars in (POWER_PRICE, HOST_LEAST)
+        for dollars in (POWER_PRICE, MIN_HOST_PRICE)
     )
     host, power, upkeep = read(inputs.host_price), read(inputs.power_price), read(inputs.upkeep)
     host = host_price(whole, minimum) if host is None else host

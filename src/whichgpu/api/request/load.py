@@ -54,6 +54,7 @@ class EstimateRequest(WorkloadFields, LengthFields, total=False):
     requests: Annotated[FilePath | None, Field(File(), "FILE", is_local=True, is_display=True)]
     no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]
     best_layout: Annotated[bool | None, Field(Flag(), help="option.estimate-best-layout")]
+    evidence: Annotated[bool | None, Field(Flag(), help="option.show-evidence", is_display=True)]
     plot: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-plot", is_local=True)]
     count: Annotated[int | str | None, Field(Whole(1, MAX_SIMULATED_REQUESTS), "N", "option.serving-count")]
     burstiness: Annotated[float | str | None, Field(Number(high=1000.0), "N", "option.serving-burstiness")]

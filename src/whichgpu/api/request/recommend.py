@@ -57,5 +57,6 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     idle: Annotated[float | str | None, Field(Share(), "SHARE")]
     disk: Annotated[Size | None, Field(SIZE, "SIZE")]
     egress: Annotated[Size | None, Field(SIZE, "SIZE")]
+    evidence: Annotated[bool | None, Field(Flag(), help="option.show-evidence", is_display=True)]
     why_not: Annotated[str | None, Field(Names("gpus", many=False), "GPU")]
     limit: Annotated[int | str | None, Field(Parsed(parse_candidates), "N")]

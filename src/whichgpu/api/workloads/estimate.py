@@ -16,6 +16,7 @@ from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
@@ -25,6 +26,7 @@ from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import validate_workload
+from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -32,6 +34,7 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
     from whichgpu.estimate.group.group_answer import GroupTime
+    from whichgpu.estimate.nearest_evidence import NearMeasurement
     from whichgpu.estimate.serving.kv_capacity import MemorySettings
     from whichgpu.estimate.serving.serving_answer import ServingAnswer
     from whichgpu.estimate.time.time_estimate import TimeEstimate
@@ -41,7 +44,8 @@ class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     """Time, throughput and memory of a workload on one group of GPUs; only memory if no GPU was given.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
-    time's corrections were fitted, `checked` the day the GPU's facts were last checked.
+    time's corrections were fitted, `checked` the day the GPU's facts were last checked. `evidence` are the nearest measurements,
+    `evidence_error` is the median error of the model on those around them, as a share of the measured time.
     """
 
     request: dict[str, Any]
@@ -64,6 +68,8 @@ class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     group: GroupTime | None  # breakdown of the time on several GPUs
     run: Run | None  # duration and cost of the whole run; None if its length was not given
     serving: ServingAnswer | None  # serving under load; None without a rate. `ttft` and `tpot` above are then its medians
+    evidence: tuple[NearMeasurement, ...]
+    evidence_error: float | None
     calibrated: str | None
     checked: str | None
     warnings: tuple[Message, ...]
@@ -94,7 +100,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
             return ()
         if isinstance(self.shape, WeightsOnly):
             return (msg("warning.no-time-weights-only", name=self.shape.name),)
-        if not gpu.peaks or not gpu.memory_bandwidth:
+        if not has_rates(gpu):
             return (msg("warning.no-time-rates", gpu=gpu.name),)
         return ()
 
@@ -133,6 +139,9 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
     shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     validate_workload(spelled.workload, shape)
+    if gpu:
+        own = with_engine_of_gpus(spelled.workload, shape, [gpu], lookups.catalog.engines)
+        spelled = replace(spelled, workload=own)
     filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
     if gpu and "precision" not in spelled.user_fields and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
@@ -176,6 +185,7 @@ def build_estimate(
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
     copied |= _engine_start(resolved, memory.parts, settings)
+    copied |= _evidence(resolved, lookups)
     return EstimateAnswer(
         request=echo(workload, resolved.user_fields),
         **copied,
@@ -206,6 +216,16 @@ def _engine_start(
 
     tokens = kv_tokens(workload, shape, gpu, settings or DEFAULTS, parts)
     return {"kv_tokens": tokens, "startup": engine_startup(workload, shape, parts["weights"].value)}
+
+
+def _evidence(resolved: ResolvedWorkload, lookups: LookupCache) -> dict[str, Any]:
+    """Return the answer's `evidence` (nearest measurements) and `evidence_error`; none without a time estimate."""
+    if resolved.gpu is None or not resolved.timed:
+        return {"evidence": (), "evidence_error": None}
+    from whichgpu.estimate.nearest_evidence import nearest_evidence
+
+    near = nearest_evidence(resolved.workload, resolved.shape, resolved.gpu, lookups.catalog)
+    return {"evidence": near.nearest, "evidence_error": near.error}
 
 
 def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:

@@ -160,6 +160,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: Style  # an engine without measurements is assumed to launch and fuse kernels like others of its style
     synonyms: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()  # tasks of language models; `gguf`: GGUF files; `any`: all other models
+    default_on: tuple[str, ...] = ()  # interfaces (xla, neuron, …) of chips on which it is the default for the tasks it does
     compared_for: tuple[str, ...] = ()  # training or inference: `recommend` compares it with the default engine there
     measured_for: tuple[str, ...] = ()  # tasks that `measure` and `verify` can run with it
     attention: Literal["flash", "sdpa", "eager"] = "sdpa"
@@ -169,6 +170,8 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
+    # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
+    pads_heads: bool = False
     overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks while GEMMs run
     # Trains transformers as Megatron Core does: fused projections, gradients added up inside GEMMs, weights gathered in large
     # buckets during the forward pass under ZeRO 1 and 2, quantised operands gathered under tensor parallelism.

@@ -17,7 +17,7 @@ from whichgpu.base.bundled_data import read_data
 
 INDEX = Path(__file__).parent.parent / "data" / "evidence_index.bin"
 WORD_COLUMNS = (
-    "source", "gpu", "kind", "task", "model", "family", "engine", "precision", "layout", "details", "date", "path",
+    "source", "gpu", "kind", "task", "model", "family", "structure", "engine", "precision", "layout", "details", "date", "path",
 )  # fmt: skip
 # Columns of whole numbers (0 where the row has none), and the measured seconds.
 NUMBER_COLUMNS = {
@@ -28,6 +28,7 @@ NUMBER_COLUMNS = {
     "seq_in": "u4",
     "seq_out": "u4",
     "image": "u2",
+    "parameters": "f4",
     "seconds": "f4",
 }
 OPERATOR = "operator"  # Task of the rows that measured a single operator or kernel.
@@ -73,23 +74,33 @@ class EvidenceIndex:
         self._words: dict[str, WordColumn] = {}
         self._numbers: dict[str, np.ndarray] = {}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the file has all columns that this release reads."""
+        return self._stored.keys() == {*WORD_COLUMNS, *NUMBER_COLUMNS}
+
     def words(self, name: str) -> WordColumn:
         """Return a column of words."""
         if name not in self._words:
             stored = self._stored[name]
-            texts = zlib.decompress(stored.words).decode("utf-8").split("\n")
-            self._words[name] = WordColumn(tuple(texts), _items(stored))
+            self._words[name] = WordColumn(read_words(stored), read_items(stored))
         return self._words[name]
 
     def numbers(self, name: str) -> np.ndarray:
         """Return a column of numbers; 0 where a row has none."""
         if name not in self._numbers:
-            self._numbers[name] = _items(self._stored[name])
+            self._numbers[name] = read_items(self._stored[name])
         return self._numbers[name]
 
     def number(self, name: str, row: int) -> int | None:
         """Return a row's number in a column of whole numbers, None if it has none."""
         return int(self.numbers(name)[row]) or None
+
+    def software(self, row: int) -> str:
+        """Return the engine of a row with its version, or else its year."""
+        engine, year = self.words("engine").of(row), self.number("year", row)
+        has_version = " " in engine
+        return engine if has_version or not year else f"{engine} {year}".strip()
 
     @cached_property
     def operators(self) -> np.ndarray:
@@ -98,8 +109,14 @@ class EvidenceIndex:
         return tasks.rows_where([word == OPERATOR for word in tasks.words])
 
 
-def _items(stored: StoredColumn) -> np.ndarray:
+def read_items(stored: StoredColumn) -> np.ndarray:
+    """Return the numbers of a stored column, or the places of its words."""
     return np.frombuffer(zlib.decompress(stored.items), dtype=np.dtype(stored.dtype).newbyteorder("<"))
+
+
+def read_words(stored: StoredColumn) -> tuple[str, ...]:
+    """Return the distinct words of a stored column."""
+    return tuple(zlib.decompress(stored.words).decode("utf-8").split("\n"))
 
 
 @cache
@@ -110,14 +127,19 @@ def evidence_index() -> EvidenceIndex:
 
 def index_bytes(table_digest: str, columns: Mapping[str, Sequence[str] | Sequence[float]]) -> bytes:
     """Encode columns (texts of WORD_COLUMNS, numbers of NUMBER_COLUMNS) as the content of the index file."""
-    stored = {name: _stored_words(columns[name]) for name in WORD_COLUMNS}  # type: ignore[arg-type]
-    for name, dtype in NUMBER_COLUMNS.items():
-        items = np.asarray(columns[name], dtype=np.dtype(dtype).newbyteorder("<"))
-        stored[name] = StoredColumn(b"", zlib.compress(items.tobytes(), COMPRESSION), dtype)
+    stored = {name: stored_words(columns[name]) for name in WORD_COLUMNS}  # type: ignore[arg-type]
+    stored |= {name: stored_numbers(columns[name], dtype) for name, dtype in NUMBER_COLUMNS.items()}
     return msgspec.msgpack.encode(StoredIndex(table_digest, stored))
 
 
-def _stored_words(texts: Sequence[str]) -> StoredColumn:
+def stored_numbers(numbers: object, dtype: str) -> StoredColumn:
+    """Encode numbers as a column of a NumPy type."""
+    items = np.asarray(numbers, dtype=np.dtype(dtype).newbyteorder("<"))
+    return StoredColumn(b"", zlib.compress(items.tobytes(), COMPRESSION), dtype)
+
+
+def stored_words(texts: Sequence[str]) -> StoredColumn:
+    """Encode texts as a column: the distinct ones, and the place of each among them."""
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     dtype = "u1" if len(places) <= 256 else "u2" if len(places) <= 65536 else "u4"
     codes = np.array([places[text] for text in texts], dtype=np.dtype(dtype).newbyteorder("<"))

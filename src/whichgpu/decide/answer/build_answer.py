@@ -27,6 +27,7 @@ from whichgpu.decide.recommend import RankedCandidates
 from whichgpu.decide.shortlist import best_of, shortlist
 from whichgpu.decide.work import running_sequences
 from whichgpu.estimate.loading import loading
+from whichgpu.estimate.nearest_evidence import NearEvidence, nearest_evidence
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
@@ -66,6 +67,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         catalog = self.question.lookups.catalog
         engine = next((one for one in catalog.engines if one.id == request.workload.engine), None)
         verify, verify_note = self._verify(best)
+        near = self._evidence(best) if modelled else NearEvidence()
         missing = missing_support(group.gpu, request.workload, modelled and request.shape.is_generative)
         return RecommendAnswer(
             request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, kind=work_kind(modelled, screened.work),
@@ -80,6 +82,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
             assumptions=(*assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions),
             warnings=(*warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
+            evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note, reproduce=self._reproduce(),
             curve=configuration.curve, terms=term_lines(best, market),
         )  # fmt: skip
@@ -186,12 +189,21 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         if not self._modelled:
             return VERIFY_GPU, msg("verify-note.gpu")
         request = self.screened.request
-        workload = replace(
-            request.bare, gpu=best.gpu, gpus=max(1, int(best.gpus / best.copies)), parallel=best.parallel,
+        return self.verify(self._replica(best, request.bare), request.shape, self._concurrency(best))
+
+    def _evidence(self, best: Candidate) -> NearEvidence:
+        """Return the measurements nearest to one replica of the answer."""
+        request, catalog = self.screened.request, self.question.lookups.catalog
+        workload = replace(self._replica(best, request.workload), batch=self._concurrency(best))
+        return nearest_evidence(workload, request.shape, catalog.gpu_by_id[best.gpu], catalog)
+
+    def _replica(self, best: Candidate, workload: Workload) -> Workload:
+        """Return the workload of one replica of a candidate."""
+        return replace(
+            workload, gpu=best.gpu, gpus=max(1, int(best.gpus / best.copies)), parallel=best.parallel,
             precision=best.precision, batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation,
             checkpointing=best.checkpointing, rate=None,
         )  # fmt: skip
-        return self.verify(workload, request.shape, self._concurrency(best))
 
     def _concurrency(self, best: Candidate) -> int:
         """Return the sequences one replica runs at once: the mean at the given request rate, else the batch per replica."""

@@ -14,6 +14,7 @@ from whichgpu.decide.answer.other_engines import EngineLine
 from whichgpu.decide.answer.spot_shares import SpotShare
 from whichgpu.decide.candidate import Candidate, TermLine
 from whichgpu.decide.constraints import Rank
+from whichgpu.estimate.nearest_evidence import NearMeasurement
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -55,6 +56,8 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     lacks: tuple[Message, ...]
     assumptions: tuple[Message, ...]
     warnings: tuple[Message, ...]
+    evidence: tuple[NearMeasurement, ...]  # measurements nearest to the answer; none without a model
+    evidence_error: float | None  # median error of the model on those around them
     sources: tuple[Source, ...]
     verify: str
     verify_note: Message  # what that command covers

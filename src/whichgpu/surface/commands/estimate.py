@@ -14,6 +14,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_duration, format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render import serving
+from whichgpu.surface.commands.render.evidence import say_evidence
 from whichgpu.surface.commands.render.progress import progress
 from whichgpu.surface.commands.render.workload import assumptions, model_label, part_name
 from whichgpu.surface.commands.request_lines import answer_requests, reply_document
@@ -30,7 +31,7 @@ TIME_FIGURES = ("time", "time_device", "time_host", "throughput", "ttft")
 def estimate(session: Session, request: Request) -> EstimateAnswer | int:
     """Return the estimate of one request; a file of requests is answered line by line, and the exit code is returned."""
     if "requests" in request:
-        if request.keys() - {"requests", "no_own_measurements"}:
+        if request.keys() - {"requests", "no_own_measurements", "evidence"}:
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
         return answer_requests(session, str(request["requests"]), own=not request.get("no_own_measurements"))
     for name in ("task", "model"):
@@ -79,6 +80,8 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     session.say(assumptions(answer.request))
     if answer.tier:
         session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"])))
+    if session.request.get("evidence") and answer.time:
+        say_evidence(session, answer.evidence, answer.evidence_error)
 
 
 def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:

@@ -9,6 +9,7 @@ from whichgpu.base.units import format_amount, significant
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, cost_parts, unit_costs
 from whichgpu.surface.commands.command import command
+from whichgpu.surface.commands.render.evidence import say_evidence
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
@@ -27,6 +28,8 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     session.table([text(f"recommend.column-{name}") for name in names], cells)
     for line in _lines(answer):
         session.say(line)
+    if session.request.get("evidence"):
+        say_evidence(session, answer.evidence, answer.evidence_error)
     say_sources(session, answer.sources, MAX_SOURCES)
     session.say(msg("recommend.verify", command=answer.verify))
     session.say(msg("recommend.lacks", what=answer.verify_note))

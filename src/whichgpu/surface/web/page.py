@@ -36,7 +36,7 @@ from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ALIASES
 
 State = dict[str, Any]
-NO_PAGE_FIELDS = ("catalog_as_known",)  # Fields of requests that pages do not offer.
+NO_PAGE_FIELDS = ("catalog_as_known", "evidence")  # Fields of requests that pages do not offer.
 
 
 class View(msgspec.Struct, frozen=True):

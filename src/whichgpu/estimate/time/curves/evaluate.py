@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.estimate.time.curves import attention, conv, gemm, memory, mmq, moe
+from whichgpu.estimate.time.curves import attention, conv, gemm, memory, mmq, moe, roofline
 from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
@@ -133,6 +133,21 @@ def _times(seconds: Array, count: Array) -> Array:
 
 
 def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
+    """Return the seconds of one call of each operator and, for GEMMs, the share spent reading memory.
+
+    That share is 1 on accelerators timed by their roofline: their clock is fixed, so long GEMMs are not throttled as on GPUs.
+    """
+    if not any(gpus.rooflines):
+        return _kernel_curve(group, gpus, p)
+    seconds = roofline.seconds(group, gpus, p)
+    if all(gpus.rooflines):
+        return seconds, np.ones_like(seconds) if CLASS_BY_KIND[group.ops[0].kind] == "gemm" else None
+    on_gpus, read_share = _kernel_curve(group, gpus, p)
+    accelerators = np.array([bool(family) for family in gpus.rooflines])[:, None, None]
+    return np.where(accelerators, seconds, on_gpus), None if read_share is None else np.where(accelerators, 1.0, read_share)
+
+
+def _kernel_curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
     """Return the seconds by the operators' timing model and, for GEMMs, the share spent reading; without tf32 units fp32 runs."""
     has_tf32 = gpus.native["tf32"] > 0
     if group.unit != "tf32" or has_tf32.all():

@@ -36,6 +36,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
 
     ids: tuple[str, ...]
     architectures: tuple[str, ...]
+    rooflines: tuple[str, ...]  # family of an accelerator that is timed as shares of peak and bandwidth; "" for GPUs
     targets: tuple[str, ...]  # compute capability or its equivalent, since chips of one architecture may differ
     matrix_instructions: tuple[str, ...]  # asynchronous matrix instructions that the full rate needs: wgmma, tcgen05, or ""
     peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s of GEMMs, or of the unit that emulates it
@@ -142,6 +143,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
     return GpuColumns(
         ids=tuple(gpu.id for gpu in gpus),
         architectures=tuple(gpu.architecture for gpu in gpus),
+        rooflines=tuple(kind.roofline for kind in kinds),
         targets=tuple(gpu.target or "" for gpu in gpus),
         matrix_instructions=tuple(next(iter(sorted(ASYNC_MATRIX_INSTRUCTIONS & kind.instructions)), "") for kind in kinds),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},

@@ -16,7 +16,7 @@ from whichgpu.surface.web.page import Page, PageContent, error_content, page_fie
 from whichgpu.surface.web.views.fleet_panel import fleet_charts, fleet_content
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.server_panel import server_charts, server_content
-from whichgpu.surface.web.views.shared import context_of, page_words
+from whichgpu.surface.web.views.shared import context_of, near_content, page_words
 
 DEFAULT_SERVER_GPU = "H100 SXM"
 SOLVER_SECONDS = 4.0  # Seconds that a page's plan may take; the optimality gap reached by then is displayed.
@@ -46,6 +46,7 @@ def plan(page: Page) -> PageContent:
         else:
             answer = estimate_verb.estimate(command[1], context_of(page))  # type: ignore[arg-type]
             context |= {"answer": answer, "serving": answer.serving, "request": answer.request}
+            context["near"] = near_content(answer.evidence, answer.evidence_error, page.language)
             if answer.serving is not None:
                 context |= server_content(answer.serving, page.language)
                 charts = server_charts(answer.serving, page.language)

@@ -13,7 +13,7 @@ from whichgpu.surface.charts.front import front_picture, terms_picture
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.recommendation_panel import cards, rows
-from whichgpu.surface.web.views.shared import context_of, page_words
+from whichgpu.surface.web.views.shared import context_of, near_content, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
 # Fields of the form that each task uses; values left from another task are not part of the request.
@@ -47,6 +47,7 @@ def recommend(page: Page) -> PageContent:
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),
+        "near": near_content(answer.evidence, answer.evidence_error, language),
         "each": language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
         "rejected": [(language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in answer.rejected.reasons.items()],
     }

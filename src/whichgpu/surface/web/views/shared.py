@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from functools import cache, lru_cache
 from typing import Any, get_args
@@ -11,9 +12,12 @@ from whichgpu.api.lookup_cache import lookup_cache as make_lookup_cache
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.figure import Basis
 from whichgpu.base.messages import Language
+from whichgpu.base.units import format_seconds
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.nearest_evidence import NearMeasurement
+from whichgpu.surface.commands.render.evidence import gpus_text, neighbourhood, settings_text
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page
 
@@ -58,6 +62,21 @@ def _known_names() -> dict[str, Any]:
         "gpus": tuple(sorted(gpu.name for gpu in catalog().gpus)),
         "providers": tuple(sorted(provider.id for provider in catalog().providers)),
     }
+
+
+def near_content(evidence: Sequence[NearMeasurement], error: float | None, language: Language) -> dict[str, Any]:
+    """Return template values of the measurements nearest to an estimate, and of the model's error around them."""
+    rows = [
+        {
+            "work": f"{row.task} {row.model}", "kind": language.text(f"evidence.kind-{row.kind}"),
+            "gpus": language.listed((gpus_text(row.gpus, row.gpu), row.software)), "how": settings_text(row, language),
+            "measured": format_seconds(row.measured),
+            "estimated": format_seconds(row.estimated) if row.estimated is not None else "–",
+            "error": f"{row.error:+.0%}" if row.error is not None else "–", "source": row.source, "date": row.date,
+        }
+        for row in evidence
+    ]  # fmt: skip
+    return {"rows": rows, "error": neighbourhood(error) if error is not None else None}
 
 
 def sort_order(sort: str | None, *names: str | None) -> str:
