@@ -40,7 +40,7 @@ def test_default_engine_of_chips_that_are_no_gpus(gpu: str, task: str, engine: s
     ("gpu", "engine", "works"),
     [("tpu-v5p", "tensorrt-llm", "jax"), ("trainium2", "llama.cpp", "neuron"), ("h100-sxm", "neuron", "vllm")],
 )
-def test_an_engine_that_does_not_run_there_is_refused_with_those_that_do(gpu: str, engine: str, works: str) -> None:
+def test_unsupported_engine_is_refused_with_supported_ones(gpu: str, engine: str, works: str) -> None:
     with pytest.raises(UsageError) as refused:
         estimate("decode", "llama-3.2-1b", gpu=gpu, engine=engine)
     assert works in refused.value.choices
@@ -93,7 +93,7 @@ def test_tiers_name_what_was_measured(gpu: str, engine: str, step: str, tier: st
     assert load_calibration().tier(engine, catalog.gpu_by_id[gpu], step, "bf16") == tier
 
 
-def test_apple_chips_measured_in_decode_say_so(catalog: Catalog) -> None:
+def test_tier_of_apple_chips_in_decode(catalog: Catalog) -> None:
     calibration = load_calibration()
     assert calibration.tier("llama.cpp", catalog.gpu_by_id["apple-m3-ultra"], "decode", "q4_k_m") == "gpu"
     assert calibration.tier("llama.cpp", catalog.gpu_by_id["apple-m5-max"], "decode", "q4_k_m") == "other"

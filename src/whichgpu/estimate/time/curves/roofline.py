@@ -41,5 +41,5 @@ def _spilled_scores(stack: OperatorStack, gpus: GpuColumns) -> Array:
 
 def _family_values(gpus: GpuColumns, p: Parameters, *names: str, default: float = 1.0) -> Array:
     """Return the first of these parameters that each accelerator's family has, else the default, [gpus, 1, 1]."""
-    fitted = ([p[key] for name in names if (key := f"roofline.{name}.{family}") in p] for family in gpus.rooflines)
-    return np.array([next(iter(values), default) for values in fitted])[:, None, None]
+    candidates = ([p[key] for name in names if (key := f"roofline.{name}.{family}") in p] for family in gpus.rooflines)
+    return np.array([next(iter(values), default) for values in candidates])[:, None, None]
