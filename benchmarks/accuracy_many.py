@@ -18,7 +18,6 @@ import numpy as np
 from calibration.fit import digest
 from calibration.group_examples import group_examples
 from calibration.group_scores import HeldOutRows, HeldRow, load
-from calibration.ranges import coverage, ranges
 from calibration.scores import Score, score
 from evidence.group_rows import loaded_rows
 
@@ -46,7 +45,6 @@ def lines(truth: Path, held: HeldOutRows) -> Iterator[str]:
     yield from table("## By number of GPUs", held, lambda row: f"{row.gpus:>3}")
     yield from table("## By GPU", held, lambda row: row.gpu)
     yield from table("## By kind of step", held, lambda row: f"{row.source} {row.kind}")
-    yield from covered(held)
     yield from loaded(truth)
     yield from worst(held)
 
@@ -107,34 +105,6 @@ def table(title: str, held: HeldOutRows, key: Callable[[HeldRow], str]) -> Itera
     yield "|---|---|---|---|---|---|"
     for name, rows in grouped(held.rows, key).items():
         yield f"| {name} | {cells(score(logs(rows)))} |"
-    yield ""
-
-
-def covered(held: HeldOutRows) -> Iterator[str]:
-    """Share of rows inside the product's ranges and inside ranges from the other GPUs' rows."""
-    yield "## Coverage of the ranges"
-    yield ""
-    yield "Share of rows inside the 90% range the product states for a GPU it has not seen in groups; and inside one made from"
-    yield "the rows of all other GPUs alone, which is stricter: few GPUs were measured in groups."
-    yield ""
-    yield "| kind | rows | inside | inside the others' range |"
-    yield "|---|---|---|---|"
-    stated = load_group_calibration().ranges["group-kin"]
-    product = {name: list(pair) for name, pair in stated.items()}
-    inside: dict[str, list[float]] = defaultdict(list)
-    residuals, kinds, weights = held.actual - held.predicted, np.array(held.kinds), held.weights
-    names = np.array([row.gpu for row in held.rows])
-    for gpu in sorted(set(names)):
-        left = names == gpu
-        table_of_others = ranges(residuals[~left], list(kinds[~left]), weights[~left])
-        for kind in sorted(set(kinds[left])):
-            own = left & (kinds == kind)
-            inside[kind] += [coverage(residuals[own], list(kinds[own]), table_of_others)] * int(own.sum())
-    for kind, shares in sorted(inside.items()):
-        own = kinds == kind
-        yield f"| {kind} | {len(shares)} | {coverage(residuals[own], list(kinds[own]), product):.1%} | {np.mean(shares):.1%} |"
-    strict = np.mean([share for shares in inside.values() for share in shares])
-    yield f"| all | {len(held.rows)} | {coverage(residuals, list(kinds), product):.1%} | {strict:.1%} |"
     yield ""
 
 

@@ -3,7 +3,8 @@
     PYTHONPATH=src:tools python -m benchmarks.accuracy_pairs HELD_OUT
 
 writes src/whichgpu/estimate/time/data/pairs.csv. HELD_OUT is the file of `calibration.fit --held-out`. Every prediction is by a
-fit that never saw its group: the model for our own H200, the GPU for published results; the range is that of its tier.
+fit that never saw its group: the model for our own H200, the GPU for published results; the range is that
+of the axes on which it was new to the fit.
 """
 
 from __future__ import annotations
@@ -15,24 +16,29 @@ from pathlib import Path
 
 import numpy as np
 from calibration.examples import examples
-from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
+from calibration.fit import SOURCE_IDS
 from calibration.fit_steps import Design, Example
 from calibration.scores import HeldOut, load, source_of
 
 from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.confidence.novelty import Measured
+from whichgpu.estimate.confidence.spread import SIDES, load_terms, spread
 from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, PAIRS_FILE
 
 
 def rows(design: Design, held: HeldOut) -> Iterator[list[object]]:
     """One row per example, in the order of the evidence table."""
-    tables, kinds = all_ranges(design, held), kinds_of(design)
+    terms = load_terms()
+    everything = [(example.axes, source_of(example)) for example in design.examples]
+    unseen = {gpu: Measured.of(one for one in everything if one[0].gpu != gpu) for gpu in {one.gpu for one, _ in everything}}
+    whole = Measured.of(everything)
     for place, example in enumerate(design.examples):
         own = source_of(example) == "h200"
         predicted = float((held.model if own else held.gpu)[place])
-        table = tables["gpu" if own else "generation"]
-        low, high = table.get(kinds[place], table["any"])
-        seconds = [f"{number:.4g}" for number in (example.seconds, *np.exp([predicted, predicted + low, predicted + high]))]
+        new = (whole if own else unseen[example.axes.gpu]).new_on(example.axes)
+        low, high = (spread(example.axes, new, terms[side]) for side in SIDES)
+        seconds = [f"{number:.4g}" for number in (example.seconds, *np.exp([predicted, predicted - low, predicted + high]))]
         yield [*_words(example), *seconds]
 
 

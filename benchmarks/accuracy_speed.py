@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 from calibration.examples import examples
-from calibration.fit import all_ranges, digest, kinds_of
+from calibration.fit import digest
+from calibration.fit_spread import coverage_lines, step_residuals
 from calibration.fit_steps import Design, Example
-from calibration.ranges import coverage
-from calibration.scores import HeldOut, Score, by, held_out, load, rank_order, source_of
+from calibration.scores import HeldOut, Score, all_folds, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator
 from whichgpu.catalog.evidence import measurements, steps
@@ -64,7 +64,7 @@ def lines(file: Path | None) -> Iterator[str]:
     members = examples(steps(measurements()), Catalog())
     design = Design(members)
     theta = design.fit(np.ones(len(members), dtype=bool))
-    held = load(file) if file else held_out(design, theta)
+    held = load(file) if file else held_out(design, theta, all_folds(design, theta))
     plain = roofline(members) - design.actual
     launched = design.host_bound(theta)
     yield "# How far predicted times are from measured ones"
@@ -171,18 +171,12 @@ def _table(title: str, scores: Mapping[str, Score]) -> Iterator[str]:
 
 
 def _coverage(design: Design, held: HeldOut) -> Iterator[str]:
-    tables = all_ranges(design, held)
-    tiers = {"gpu": held.model, "generation": held.gpu, "other": held.generation}
     yield "## Do the ranges hold"
     yield ""
-    yield "Share of rows inside the 90% range of their tier."
+    yield "Predictions of fits without a row's GPU, engine, year, model family, …, and ranges whose terms were fitted without its"
+    yield "source: the share of measurements inside, by tier and by the axes on which the row was new to the fit."
     yield ""
-    yield "| tier | rows | inside |"
-    yield "|---|---|---|"
-    kinds = kinds_of(design)
-    for tier, predicted in tiers.items():
-        yield f"| {tier} | {len(kinds):,} | {coverage(design.actual - predicted, kinds, tables[tier]):.1%} |"
-    yield ""
+    yield from coverage_lines(step_residuals(design, held))
 
 
 def _worst(design: Design, held: HeldOut) -> Iterator[str]:

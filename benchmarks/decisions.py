@@ -21,7 +21,7 @@ from functools import cache
 
 import numpy as np
 from calibration.examples import examples, step_terms
-from calibration.fit_steps import Design, leave_each_out
+from calibration.fit_steps import Design, folds, left_out
 from calibration.scores import gpu_of
 
 from whichgpu.api.lookup_cache import lookup_cache
@@ -105,8 +105,8 @@ def without_its_gpu() -> dict[tuple[str, int], float]:
     """Seconds of every row by a fit that left its GPU out."""
     design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    each = leave_each_out(design, gpu_of, theta)
-    return {(one.row.source, one.row.row): float(np.exp(each[gpu_of(one)][place])) for place, one in enumerate(design.examples)}
+    predicted = np.exp(left_out(folds(design, gpu_of, theta), len(design.examples)))
+    return {(one.row.source, one.row.row): float(seconds) for one, seconds in zip(design.examples, predicted, strict=True)}
 
 
 def _predicted(row: Measurement, lookups: LookupCache, held: Mapping[tuple[str, int], float] | None) -> float:

@@ -10,7 +10,6 @@ from whichgpu.base.errors import UsageError
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.rooflines import roofline_evidence
 
@@ -77,26 +76,22 @@ def test_training_llama_2_70b_on_512_tpus_is_near_what_google_prints() -> None:
 @pytest.mark.parametrize(
     ("gpu", "engine", "step", "tier"),
     [
-        ("tpu-v5p", "jax", "train", "gpu"),
-        ("tpu-v6e", "jax", "train", "other"),
-        ("tpu-v5p", "jax", "decode", "none"),
-        ("inferentia2", "neuron", "decode", "gpu"),
-        ("trainium1", "neuron", "decode", "generation"),
-        ("trainium2", "neuron", "decode", "other"),
-        ("trainium2", "neuron", "train", "none"),
-        ("gaudi-3", "vllm", "decode", "none"),
-        ("arc-pro-b60-24gb", "vllm", "decode", "none"),
-        ("apple-m3-ultra", "llama.cpp", "prefill", "none"),
+        ("tpu-v5p", "jax", "train", "measured"),
+        ("tpu-v6e", "jax", "train", "extrapolated"),
+        ("tpu-v5p", "jax", "decode", "specs"),
+        ("inferentia2", "neuron", "decode", "measured"),
+        ("trainium1", "neuron", "decode", "kin"),
+        ("trainium2", "neuron", "decode", "extrapolated"),
+        ("trainium2", "neuron", "train", "specs"),
+        ("gaudi-3", "vllm", "decode", "specs"),
+        ("arc-pro-b60-24gb", "vllm", "decode", "specs"),
+        ("apple-m3-ultra", "llama.cpp", "decode", "measured"),
     ],
 )
-def test_tiers_name_what_was_measured(gpu: str, engine: str, step: str, tier: str, catalog: Catalog) -> None:
-    assert load_calibration().tier(engine, catalog.gpu_by_id[gpu], step, "bf16") == tier
-
-
-def test_tier_of_apple_chips_in_decode(catalog: Catalog) -> None:
-    calibration = load_calibration()
-    assert calibration.tier("llama.cpp", catalog.gpu_by_id["apple-m3-ultra"], "decode", "q4_k_m") == "gpu"
-    assert calibration.tier("llama.cpp", catalog.gpu_by_id["apple-m5-max"], "decode", "q4_k_m") == "other"
+def test_tiers_name_what_was_measured(gpu: str, engine: str, step: str, tier: str) -> None:
+    precision = "q4_k_m" if engine == "llama.cpp" else "bf16"
+    answer = estimate(step, "llama-3.1-8b", gpu=gpu, engine=engine, precision=precision, batch=1, seq_in=512)
+    assert answer.tier == tier
 
 
 @pytest.mark.parametrize("gpu", ["apple-m2-pro", "apple-m3-max", "apple-m4-max", "apple-m5"])

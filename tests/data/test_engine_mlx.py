@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from whichgpu.api.workloads.estimate import estimate as api_estimate
 from whichgpu.catalog.engines.engine import engine_support, may_run_on
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import chunk_tokens
 from whichgpu.estimate.memory.inference import inference_memory
-from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import KINDS
@@ -51,9 +51,8 @@ def test_its_memory_and_time_are_modelled(catalog: Catalog) -> None:
     estimate = inference_memory(fill_defaults(from_object(fields).workload, shape), shape, gpu)
     assert estimate.device.basis == "modelled"
     assert estimate.parts["kv_cache"].value == 1024 * 128 * 1024  # 1000 tokens in blocks of 256, 128 KiB a token
-    calibration = load_calibration()
-    assert calibration.tier("mlx", gpu, "decode", "int4") == "other"
-    assert calibration.tier("mlx", catalog.gpu_by_id["apple-m2"], "decode", "int4") == "other"
+    answer = api_estimate("decode", "llama-3.1-8b", gpu="apple-m2", engine="mlx", precision="int4")
+    assert (answer.tier, answer.new_on[0]) == ("specs", "engine")
 
 
 def test_other_names_of_it() -> None:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
-from whichgpu.estimate.confidence.setting import Setting
+from whichgpu.estimate.confidence.setting import NO_SETTING, Setting
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
 from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
@@ -91,8 +91,8 @@ class Example(msgspec.Struct, frozen=True):
     setting: CorrectionKey
     host: HostMode
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
-    axes: Setting
     row: Any = None
+    axes: Setting = NO_SETTING
     later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that starts when the first ends
 
     @property

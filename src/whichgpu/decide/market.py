@@ -20,7 +20,7 @@ from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.framework_support import runs_frameworks
-from whichgpu.estimate.time.calibration import MEASURED_VENDORS
+from whichgpu.estimate.confidence.novelty import measured_makers
 from whichgpu.price.billing import billing_on, billing_prefixes, extras
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
@@ -150,7 +150,7 @@ def _tests(
         yield "engine", by_gpu(lambda gpu: may_run_on(engine, gpu))
     if constraints.gpu_ids is None and constraints.machines is None:  # A GPU that the user names is considered, whatever it is.
         yield "framework", by_gpu(lambda gpu: runs_frameworks(gpu, constraints.day))
-        yield "unmeasured", by_gpu(lambda gpu: gpu.vendor in MEASURED_VENDORS)
+        yield "unmeasured", by_gpu(lambda gpu: gpu.vendor in measured_makers())
     if constraints.gpu_ids is not None:
         yield "gpu", by_gpu(lambda gpu: gpu.id in (constraints.gpu_ids or ()))
     if constraints.machines is not None:

@@ -17,7 +17,7 @@ from whichgpu.base.messages import english, msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.own_corrections import MIN_LOG_HALF_WIDTH, OwnCorrections, with_own_corrections
+from whichgpu.estimate.time.own_corrections import MAX_LOG_WIDTH, MIN_LOG_HALF_WIDTH, OwnCorrections, with_own_corrections
 from whichgpu.measure import records
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.bench.step_cases import step_cases
@@ -143,12 +143,11 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
     """A machine that was busy with something else for one step, or a clock that jumped."""
     first, *rest = measured.steps
     records.save_record(with_digest(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
-    widest = load_calibration().log_factor_range("none", "train")
     for request in (first.request, rest[-1].request):
         answer = estimate(catalog=catalog, **request)
         assert answer.time is not None
         low, high = answer.time.relative_range
-        assert exp(widest[0]) - 1e-9 <= low <= 1 <= high <= exp(widest[1]) + 1e-9
+        assert exp(-MAX_LOG_WIDTH) - 1e-9 <= low <= 1 <= high <= exp(MAX_LOG_WIDTH) + 1e-9
         shipped = estimate(catalog=catalog, own=False, **request).time
         assert shipped is not None
         assert 0.5 < answer.time.value / shipped.value < 2
@@ -166,9 +165,9 @@ def test_implausible_record_leaves_estimates_unchanged(measured: Record, catalog
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
 def test_stored_range_is_bounded_when_used(width: float) -> None:
     own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
-    low, high = with_own_corrections(load_calibration(), {GPU: own}).log_factor_range("imported", "train", GPU, "pytorch")
-    lowest, highest = load_calibration().log_factor_range("none", "train")
-    assert lowest <= low < 0 < high <= highest
+    found = with_own_corrections(load_calibration(), {GPU: own}).own_confidence("pytorch", GPU, "train")
+    assert found is not None
+    assert -MAX_LOG_WIDTH <= found.low < 0 < found.high <= MAX_LOG_WIDTH
 
 
 def test_bandwidth_above_nominal_is_reported(catalog: Catalog) -> None:

@@ -9,7 +9,6 @@ import pytest
 import whichgpu
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.workload.models import find_model
@@ -62,27 +61,6 @@ def test_sixteen_bits_that_kepler_computes_in_fp32_gain_bandwidth_alone() -> Non
     assert seconds("forward", "vgg16", precision="fp16", **fields) > 0.75 * seconds(
         "forward", "vgg16", precision="fp32", **fields
     )
-
-
-def test_engine_measured_on_one_generation_has_tier_other_on_another() -> None:
-    fitted = load_calibration()
-    assert fitted.tier("cuda-graphs", GPUS["t4"], "decode", "fp16") == "other"
-    assert fitted.tier("cuda-graphs", GPUS["h100-sxm"], "decode", "bf16") == "generation"
-    assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "bf16") == "gpu"
-
-
-def test_gpu_measured_in_other_precisions_is_corrected_by_its_generation() -> None:
-    fitted = load_calibration()
-    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "bf16") == "gpu"
-    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "int4") == "generation"
-    assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "int4") == "gpu"
-
-
-def test_measured_formats_of_the_same_width_do_not_count_for_one_another() -> None:
-    fitted, b200 = load_calibration(), GPUS["b200"]
-    assert [fitted.tier("vllm", b200, "decode", name) for name in ("fp8", "nvfp4", "mxfp4")] == ["gpu"] * 3
-    assert [fitted.tier("vllm", b200, "decode", name) for name in ("int8", "int4")] == ["other"] * 2
-    assert fitted.tier("vllm", GPUS["t4"], "decode", "fp8") == "other"  # measured in int8
 
 
 def test_clock_of_a_server_chip_on_a_workstation_card_is_the_stated_boost() -> None:

@@ -64,7 +64,8 @@ class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     headroom: int | None
     kv_tokens: Figure | None  # tokens in the KV cache of one replica, of an engine that sizes it at start
     startup: Figure | None  # seconds until such an engine serves
-    tier: str | None
+    tier: str | None  # here, measured, kin, extrapolated or specs
+    new_on: tuple[str, ...]  # axes on which nothing was measured
     group: GroupTime | None  # breakdown of the time on several GPUs
     run: Run | None  # duration and cost of the whole run; None if its length was not given
     serving: ServingAnswer | None  # serving under load; None without a rate. `ttft` and `tpot` above are then its medians
@@ -183,6 +184,7 @@ def build_estimate(
         chosen = (*chosen, msg("note.batch-capped", batch=resolved.wanted_batch, fits=workload.batch or 1))
     guidance = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
+    copied["new_on"] = timed.new_on if timed else ()
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
     copied |= _engine_start(resolved, memory.parts, settings)
     copied |= _evidence(resolved, lookups)

@@ -101,3 +101,10 @@ def load_measured(path: Path = MEASURED_FILE) -> Measured:
         else:
             levels.setdefault(key, {})[row["level"]] = frozenset(row["sources"].split())
     return Measured(levels, spans)
+
+
+@cache
+def measured_makers() -> frozenset[str]:
+    """Return the makers of the GPUs on which steps were measured."""
+    levels = load_measured().levels
+    return frozenset(maker for (_, _, axis), known in levels.items() if axis == "maker" for maker in known)

@@ -35,6 +35,9 @@ class Setting(msgspec.Struct, frozen=True):
     context: int  # tokens of a sequence, or pixels of an image's side
 
 
+NO_SETTING = Setting("", "", 0, "", "", "", "", "", "", "", 0, 0)
+
+
 def setting_of(workload: Workload, shape: Shape, gpu: Gpu, task: str, regime: str) -> Setting:
     """Return the axes of a workload (defaults filled in) on a GPU."""
     return Setting(
@@ -45,12 +48,18 @@ def setting_of(workload: Workload, shape: Shape, gpu: Gpu, task: str, regime: st
         generation=generation(gpu),
         maker=gpu.vendor,
         family=family_of(shape),
-        precision=PRECISION_BY_NAME[workload.precision].evidence_format if workload.precision else "",
+        precision=number_format(workload.precision or "", gpu),
         layout=layout_of(workload),
         regime=regime,
         batch=max(1, (workload.batch or 1) // max(1, workload.parallel.dp)),
         context=(workload.seq_in or 0) + (workload.seq_out or 0) or workload.image or 1,
     )
+
+
+def number_format(precision: str, gpu: Gpu) -> str:
+    """Return the number format by which measurements of a precision are grouped; emulated bf16 is one of its own."""
+    emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
+    return "emulated bf16" if emulated else PRECISION_BY_NAME[precision].evidence_format if precision else ""
 
 
 def generation(gpu: Gpu) -> str:

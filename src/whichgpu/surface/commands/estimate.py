@@ -79,7 +79,8 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         session.say(msg("fit.warning", what=msg("estimate.as-of-unused")))
     session.say(assumptions(answer.request))
     if answer.tier:
-        session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"])))
+        axes = [msg(f"axis.{axis}") for axis in answer.new_on]
+        session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"]), axes=axes))
     if session.request.get("evidence") and answer.time:
         say_evidence(session, answer.evidence, answer.evidence_error)
 

@@ -22,7 +22,7 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_body, without_blanks
 
 OPTIONAL_FIELDS = (
-    "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"
+    "fits usable headroom time time_device time_host throughput ttft tpot bound tier new_on group run serving calibrated checked"
 ).split()
 MIN_POOL_LINES = 200  # Fewer lines are answered in this process sooner than other processes start.
 MAX_PROCESSES = 4  # Largest number of processes, since each loads the catalog and builds its own tables.

@@ -12,6 +12,7 @@ from tests.serving_cases import linear, small
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.confidence.spread import Confidence
 from whichgpu.estimate.group.breakdown import TERMS as GROUP_TERMS
 from whichgpu.estimate.group.group_answer import layout_words
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS as UNCORRECTED
@@ -69,16 +70,11 @@ def test_own_measurements_add_to_the_log_correction() -> None:
     plain = load_calibration()
     both = with_own_corrections(plain, {"h100-sxm": OWN})
     assert with_own_corrections(plain, {}) is plain
-    assert both.tier("pytorch", H100, "train") == "measured"
-    assert both.tier("pytorch", H100, "forward") == plain.tier("pytorch", H100)
-    assert both.tier("pytorch", GPUS["t4"], "train") == plain.tier("pytorch", GPUS["t4"])
-    assert (
-        with_own_corrections(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
-    )
-    assert both.log_factor_range("measured", "train", "h100-sxm") == (-0.3, 0.3)
-    assert both.log_factor_range("gpu", "train", "h100-sxm", "pytorch") == plain.log_factor_range(
-        "gpu", "train", "h100-sxm", "pytorch"
-    )
+    assert both.own_confidence("pytorch", "h100-sxm", "train") == Confidence("here", (), -0.3, 0.3)
+    assert both.own_confidence("pytorch", "h100-sxm", "forward") is None
+    assert both.own_confidence("pytorch", "t4", "train") is None
+    imported = with_own_corrections(plain, {"h100-sxm": replace(OWN, basis="calibrated")})
+    assert imported.own_confidence("pytorch", "h100-sxm", "train") == Confidence("measured", (), -0.3, 0.3)
     assert both.sources_of("pytorch", "h100-sxm")[0] == "my-record"
     setting = correction_key(H100, "pytorch", 2026, "train", "half")
     ratio = both.factors([setting])[:, 0] / plain.factors([setting])[:, 0]
@@ -101,9 +97,6 @@ def test_corrections_of_groups_add_up() -> None:
     assert set(factors) == set(GROUP_TERMS)
     assert replace(setting, engine="pytorch-threads").style == "threads"
     assert setting.style == "serving"
-    ranged = replace(UNCORRECTED, ranges={"group": {"decode": (-0.1, 0.2), "any": (-0.3, 0.4)}})
-    assert [ranged.log_factor_range("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
-    assert ranged.log_factor_range("group-kin", "decode") == (-0.8, 1.1)
     assert layout_words(Parallel(dp=2, pp=3, sp=True)) == "dp=2,pp=3,sp"
 
 

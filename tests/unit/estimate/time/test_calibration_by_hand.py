@@ -1,4 +1,4 @@
-"""Which corrections apply to a step: groups, years between those measured, ranges; what feeds a GPU."""
+"""Which corrections apply to a step: groups, years between those measured; what feeds a GPU."""
 
 from __future__ import annotations
 
@@ -84,49 +84,6 @@ def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap:
     assert whole.log_multiplier(replace(SETTING, year=year), "gemm") == 10.0 + gemm
 
 
-def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
-    calibration = replace(
-        load_calibration(), ranges={"gpu": {"vllm/decode": (-0.1, 0.1), "decode": (-0.2, 0.2), "any": (-0.3, 0.3)}}
-    )
-    assert calibration.log_factor_range("gpu", "decode", "", "vllm") == (-0.1, 0.1)
-    assert calibration.log_factor_range("gpu", "decode", "", "sglang") == (-0.2, 0.2)
-    assert calibration.log_factor_range("gpu", "train") == (-0.3, 0.3)
-    assert calibration.log_factor_range("none", "train") == (-0.7, 1.0)
-
-
-def test_other_vendors_are_unmeasured() -> None:
-    assert load_calibration().tier("pytorch", replace(H100, vendor="somebody")) == "none"
-    assert load_calibration().tier("pytorch", H100) != "none"
-
-
-def test_unmeasured_precision_on_a_generation_has_tier_other() -> None:
-    fitted = load_calibration()
-    t4, a10 = GPUS["t4"], GPUS["a10"]
-    assert fitted.tier("vllm", t4, "decode", "fp16") == "generation"
-    assert fitted.tier("vllm", t4, "decode", "int4") == "other"
-    assert fitted.tier("vllm", a10, "decode", "int4") == fitted.tier("vllm", a10, "decode", "bf16") == "generation"
-    assert fitted.tier("pytorch", t4, "train", "amp-bf16") == "other"  # it has no units for it
-    assert fitted.tier("pytorch", t4, "train", "amp-fp16") == "generation"  # it was measured in fp32 there
-    assert fitted.tier("pytorch", t4, "train", "fp32") == "gpu"
-
-
-def test_unmeasured_step_kind_of_an_engine_has_tier_other() -> None:
-    fitted = load_calibration()
-    a100 = GPUS["a100-sxm-80gb"]
-    assert fitted.tier("tensorflow", a100, "train", "amp-fp16") == "gpu"
-    assert fitted.tier("tensorflow", a100, "decode", "fp16") == "other"
-    # Whole answers were measured there: prompts and tokens.
-    assert fitted.tier("vllm", GPUS["a100-sxm-40gb"], "decode", "fp16") == "gpu"
-
-
-def test_far_from_an_engine_s_few_generations_all_engines_count() -> None:
-    fitted = load_calibration()
-    low, high = fitted.log_factor_range("other", "decode", engine="cuda-graphs")
-    every = fitted.log_factor_range("other", "decode", engine="an engine nobody measured")
-    assert low <= every[0] < every[1] <= high
-    assert fitted.log_factor_range("gpu", "decode", engine="cuda-graphs")[1] < every[1]
-
-
 def test_cards_of_little_power_are_a_build_of_their_own() -> None:
     assert power_class(H100) == "datacenter"
     assert [power_class(replace(H100, tdp_watts=watts)) for watts in (70, 80, 81, None)] == [
@@ -180,14 +137,3 @@ def test_loading_remark_has_whole_vcpus() -> None:
     )
     with pytest.raises(ValueError, match="above zero"):
         loading(0.0)
-
-
-def test_an_engine_measured_on_a_few_gpus_has_the_range_of_any_step_on_others() -> None:
-    ranges = {"other": {"decode": (-0.2, 0.2), "few/decode": (-0.1, 0.1), "many/decode": (-0.1, 0.1), "any": (-0.4, 0.5)}}
-    engines = {
-        "few": {"gpus": list("abcd"), "generations": list("abc")},
-        "many": {"gpus": list("abcde"), "generations": list("abc")},
-    }
-    calibration = Calibration({}, ranges, {"engines": engines}, {})
-    assert calibration.log_factor_range("other", "decode", engine="few") == (-0.4, 0.5)
-    assert calibration.log_factor_range("other", "decode", engine="many") == (-0.1, 0.1)

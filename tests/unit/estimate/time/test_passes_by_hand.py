@@ -22,7 +22,6 @@ from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.transformer import transformer_parts
-from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves import evaluate
 from whichgpu.estimate.time.curves.evaluate import floor_totals, operator_seconds, operator_totals, roofline_seconds
 from whichgpu.estimate.time.curves.floors import floor_seconds
@@ -33,6 +32,7 @@ from whichgpu.estimate.time.lower.eager import gemm as traced
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _has_pixels
 from whichgpu.estimate.time.operators import LoweredStep, Op, gemm
+from whichgpu.estimate.time.step_confidence import step_confidence
 from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -287,7 +287,8 @@ def test_tiles_of_libraries() -> None:
 def test_a_range_never_falls_below_the_floor() -> None:
     workload = workload_of("forward", engine="pytorch", batch=4, seq_in=512)
     estimate = estimate_time(workload, TINY, H100)
-    low, high = load_calibration().log_factor_range(estimate.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
+    confidence = step_confidence(workload, TINY, H100, "forward", estimate.bound)
+    low, high = confidence.low, confidence.high
     assert estimate.time.high == pytest.approx(estimate.time.value * exp(high))
     assert estimate.time_host.low == pytest.approx(estimate.time_host.value * exp(low))
     assert estimate.throughput.value == pytest.approx(4 / estimate.time.value)
