@@ -84,7 +84,7 @@ def _pair(row: int, log_error: float, low: float, high: float) -> AccuracyPair:
         precision=words["precision"],
         year=index.number("year", row) or 0,
         gpus=index.number("gpus", row) or 1,
-        **numbers,  # type: ignore[arg-type]
+        **numbers,
         measured=measured,
         predicted=predicted,
         low=ends[0],
