@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.fuzz.target import Rude, Target, refusal
 from whichgpu.base.errors import WhichGpuError
 
-MOST_KIB = 192 << 10  # the process may grow by this much for one input
+MAX_GROWTH_KIB = 192 << 10  # the process may grow by this much for one input
 WAITING = 15.0  # times the processor time allowed: what waits without computing is stopped, too
 
 
@@ -48,7 +48,7 @@ def judge(target: Target, data: bytes) -> tuple[Hashable, Finding | None]:
     except BaseException as problem:
         return None, Finding(target.name, data, f"{type(problem).__name__}: {problem}"[:300], _place(problem))
     grown = _peak() - before
-    if grown > MOST_KIB:
+    if grown > MAX_GROWTH_KIB:
         return outcome, Finding(target.name, data, f"{grown >> 10} MiB of memory", f"memory of {outcome}")
     return outcome, None
 

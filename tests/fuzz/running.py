@@ -17,7 +17,7 @@ from tests.fuzz.target import Target
 
 CORPUS = Path(__file__).parent / "corpus"
 BATCH = 100  # inputs drawn at a time
-MOST_POOL = 4000
+MAX_POOL = 4000
 _QUIET = settings(
     max_examples=BATCH, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
@@ -44,7 +44,7 @@ class Run:
         self.inputs += 1
         if finding is not None:
             self.findings.setdefault(finding.where, finding)
-        elif outcome not in self.outcomes and len(self.pool) < MOST_POOL:
+        elif outcome not in self.outcomes and len(self.pool) < MAX_POOL:
             self.outcomes.add(outcome)
             self.pool.append(data)
 

@@ -33,7 +33,7 @@ class Question:
         query, workload_fields = Requirements(**(self.constraints | constraints)), self.fields | (fields or {})
         return recommend(self.task, self.model, query, DAY, CATALOG, own=False, **workload_fields)
 
-    def ways_out(self) -> dict[str, Message]:
+    def relaxations(self) -> dict[str, Message]:
         with pytest.raises(NoAnswer) as none:
             self.ask()
         assert none.value.hint is not None
@@ -65,7 +65,7 @@ SLOW = [
 
 @pytest.mark.parametrize("one", [*QUICK, *(pytest.param(one, marks=pytest.mark.long) for one in SLOW)], ids=str)
 def test_the_smallest_budget_is_the_smallest(one: Question) -> None:
-    value = str(one.ways_out()["relax.budget"].values["value"])
+    value = str(one.relaxations()["relax.budget"].values["value"])
     answer = one.ask(budget=value).answer
     money, per = parse_money(value)
     paid = answer.purchase if one.constraints.get("buy") else answer.cost_per_hour if per == "hour" else answer.cost
@@ -78,7 +78,7 @@ def test_the_smallest_budget_is_the_smallest(one: Question) -> None:
 
 def test_the_smallest_deadline_is_the_smallest() -> None:
     one = with_constraints(TRAIN, deadline="2min", gpu="H100 SXM,A100")
-    value = str(one.ways_out()["relax.deadline"].values["value"])
+    value = str(one.relaxations()["relax.deadline"].values["value"])
     assert one.ask(deadline=value).answer
     with pytest.raises(NoAnswer):
         one.ask(deadline=parse_seconds(value) * LESS)
@@ -87,7 +87,7 @@ def test_the_smallest_deadline_is_the_smallest() -> None:
 @pytest.mark.long
 def test_budget_and_deadline_together() -> None:
     one = with_constraints(TRAIN, deadline="10min", budget="1usd", gpu="H100 SXM,A100")
-    both = one.ways_out()["relax.both"]
+    both = one.relaxations()["relax.both"]
     first, second = both.values["one"], both.values["other"]
     assert isinstance(first, Message)
     assert isinstance(second, Message)
@@ -108,7 +108,7 @@ def test_budget_and_deadline_together() -> None:
     ],
 )
 def test_the_smallest_objective_is_nearly_the_smallest(name: str, one: Question) -> None:
-    flags: Any = one.ways_out()["relax.latency"].values["flags"]
+    flags: Any = one.relaxations()["relax.latency"].values["flags"]
     value = parse_seconds(flags[0].split()[1])
     assert one.ask({name: value}).answer
     with pytest.raises(NoAnswer):
@@ -117,7 +117,7 @@ def test_the_smallest_objective_is_nearly_the_smallest(name: str, one: Question)
 
 def test_the_highest_rate_of_one_recommendation() -> None:
     one = with_constraints(SERVE, {"rate": 40_000.0}, gpu="H100 SXM", term="on-demand")
-    rate = parse_rate(str(one.ways_out()["relax.copies"].values["rate"]))
+    rate = parse_rate(str(one.relaxations()["relax.copies"].values["rate"]))
     assert one.ask({"rate": rate}).answer.copies <= 64
     with pytest.raises(NoAnswer):
         one.ask({"rate": rate * 1.15})
@@ -126,28 +126,28 @@ def test_the_highest_rate_of_one_recommendation() -> None:
 @pytest.mark.long
 def test_both_gpus_and_budget_are_relaxed_if_neither_alone_suffices() -> None:
     one = Question("batch", "llama-3.1-70b", {}, {"buy": True, "budget": "2000usd", "gpus": (1.0, 1.0)})
-    pairs = [message for message in one.ways_out().values() if message.id == "relax.both"]
+    pairs = [message for message in one.relaxations().values() if message.id == "relax.both"]
     assert pairs
     for pair in pairs:
         first, second = pair.values["one"], pair.values["other"]
         assert isinstance(first, Message)
         assert isinstance(second, Message)
         changed: dict[str, Any] = {"budget": str(second.values["value"])}
-        constraints = {}
+        fields = {}
         if first.id == "relax.gpus":
             changed["gpus"] = parse_span(str(first.values["value"]))
         else:
-            constraints["precision"] = str(first.values["value"])
-        assert one.ask(constraints, **changed).answer
+            fields["precision"] = str(first.values["value"])
+        assert one.ask(fields, **changed).answer
         with pytest.raises(NoAnswer):
             one.ask(budget=changed["budget"])
 
 
 def test_engine_that_supports_no_gpu_within_the_budget_is_reported() -> None:
     one = Question("serve", "llama-3.1-8b", {"engine": "vllm"}, {"buy": True, "budget": "150usd"})
-    relaxations = one.ways_out()
-    assert one.ask(budget=str(relaxations["relax.budget"].values["value"])).answer
-    assert "relax.without" not in relaxations  # no engine helps at that price
+    suggested = one.relaxations()
+    assert one.ask(budget=str(suggested["relax.budget"].values["value"])).answer
+    assert "relax.without" not in suggested  # no engine helps at that price
 
 
 def test_a_budget_for_cards_counts_every_card() -> None:

@@ -158,7 +158,7 @@ def test_commands_to_paste_are_not_translated() -> None:
     assert vietnamese.render(msg("relax.deadline", value="1.5h")) == "--deadline 1.5h"
     command = "whichgpu recommend train resnet50 --deadline=1.5h --budget '2.5 usd'"
     assert command in vietnamese.render(msg("recommend.reproduce", command=command))
-    assert "1.5 GB" in vietnamese.render(msg("error.bad-rate", text="1.5 GB"))  # what somebody typed
+    assert "1.5 GB" in vietnamese.render(msg("error.bad-rate", text="1.5 GB"))  # user input
 
 
 def test_columns_of_wide_characters_are_aligned() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import notebooks
 import pytest
 
-MOST_BYTES = 128 << 10
+MAX_NOTEBOOK_BYTES = 128 << 10
 Cells = list[dict[str, Any]]
 
 
@@ -55,7 +55,7 @@ def test_prose_comes_first_and_prices_have_a_day(path: Path) -> None:
     assert cells[0]["cell_type"] == "markdown"
     assert cells[0]["source"][0].startswith("# ")
     assert "DAY = " in "".join(next("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < MAX_NOTEBOOK_BYTES
 
 
 @pytest.mark.skipif(not notebooks.FOLDER.is_dir(), reason="the documents are not part of this copy")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from calibration.fit_steps import Example
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -41,8 +42,8 @@ def examples(rows: Sequence[Measurement], catalog: Catalog) -> list[Example]:
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
     results, failed = [], dict[str, int]()
     for row in rows:
-        if row.request.get("gpus", 1) != 1:
-            continue
+        if row.request.get("gpus", 1) != 1 or architecture_of(gpus[row.gpu]).roofline:
+            continue  # Accelerators that are no GPUs have a fit of their own (fit_rooflines).
         try:
             results.append(example(row, lookups, gpus[row.gpu]))
         except WhichGpuError as error:

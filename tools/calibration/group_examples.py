@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import key, replicas_of
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -40,12 +41,12 @@ class GroupExample(msgspec.Struct, frozen=True):
     setting: GroupSetting
     row: Measurement
     generation: str
-    alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if nobody measured that
+    alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if unmeasured
     alone_measured: float = 0.0
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted time of one GPU alone; 1 if nobody measured it."""
+        """Measured over predicted time of one GPU alone; 1 if unmeasured."""
         return self.alone_measured / self.alone if self.alone_measured and self.alone else 1.0
 
 
@@ -56,6 +57,8 @@ def group_examples(
     lookups = LookupCache(catalog)
     results, failed = [], dict[str, int]()
     for row in rows:
+        if architecture_of(catalog.gpu_by_id[row.gpu]).roofline:
+            continue  # Accelerators that are no GPUs have a fit of their own (fit_rooflines).
         try:
             results.append(group_example(row, lookups, catalog.gpu_by_id[row.gpu], calibration, singles))
         except WhichGpuError as error:

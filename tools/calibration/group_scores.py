@@ -34,7 +34,7 @@ class HeldRow(msgspec.Struct, frozen=True):
     predicted: float
     anchored: float  # predicted from the measured time of one GPU
     alone: float  # predicted for one GPU: of one replica's batch, or of the whole model
-    alone_measured: float  # 0 if nobody measured it
+    alone_measured: float  # 0 if unmeasured
 
     @property
     def efficiency(self) -> tuple[float, float]:

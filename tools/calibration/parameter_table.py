@@ -56,7 +56,7 @@ def read_table() -> list[ParameterRow]:
 
 
 def write_table(rows: Iterable[ParameterRow]) -> None:
-    """Write the table anew."""
+    """Rewrite the table."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, ParameterRow.__struct_fields__, lineterminator="\n")
     writer.writeheader()

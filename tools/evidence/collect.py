@@ -1,4 +1,4 @@
-"""Write the evidence table anew from a folder of measured results; rows of sources that are not in it stay as they are.
+"""Rewrite the evidence table from a folder of measured results; rows of sources missing from the folder are unchanged.
 
 PYTHONPATH=src:tools python -m evidence.collect ../shared/truth
 """
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from evidence.group_rows import group_rows
 from evidence.rows import operator_rows, single_gpu_rows
+from evidence.runs.accelerators import accelerator_runs
 from evidence.runs.finetuning import finetune_runs
 from evidence.runs.mlperf_training import training_results
 from evidence.runs.training import training_runs
@@ -26,7 +27,7 @@ OWN_PATH, OWN_DATE = "measured on one H200 SXM 141GB for whichgpu", "2026-11"
 def collect(truth: Path) -> list[Measurement]:
     """Rows of the folder, then those of other sources that the table has already: steps on one GPU, on several, operators."""
     rows = [_dated(row, truth) for row in (*single_gpu_rows(truth), *group_rows(truth), *operator_rows(truth))]
-    rows += [*training_runs(truth), *training_results(truth), *finetune_runs(truth)]
+    rows += [*training_runs(truth), *training_results(truth), *finetune_runs(truth), *accelerator_runs(truth)]
     sources = {row.source for row in rows}
     rows += [row for row in (measurements() if TABLE.exists() else ()) if row.source not in sources]
     if unknown := {row.source for row in rows} - set(evidence_sources()):

@@ -46,7 +46,7 @@ def stale(page: Path) -> list[tuple[Block, str]]:
 
 
 def main() -> int:
-    """Write the outdated blocks anew."""
+    """Rewrite the outdated blocks."""
     os.environ |= {"COLUMNS": WIDTH, "NO_COLOR": "1", "LANGUAGE": "en"}
     with tempfile.TemporaryDirectory() as home:  # without the user's prices and measurements
         os.environ |= {"XDG_CONFIG_HOME": home, "XDG_DATA_HOME": home}

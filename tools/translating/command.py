@@ -1,6 +1,6 @@
 """tools/translations: what languages lack, and putting translations in place.
 
-tools/translations status [LANG…]              how each language stands; exit 1 where something is wrong
+tools/translations status [LANG…]              state of each language; exit 1 if something is wrong
 tools/translations check [LANG…]               every problem on a line of its own
 tools/translations unchanged [ID …]            the English of these (of all stale ones) was reworded, its meaning is unchanged:
                                                keep their translations in every language

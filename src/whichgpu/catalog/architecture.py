@@ -43,11 +43,17 @@ class Architecture(msgspec.Struct, frozen=True):
     fp16_pj: float
     kin: tuple[str, str] | None  # architecture and generation whose measurements apply to this one
     kin_for: tuple[str, ...]  # market segments of GPUs to which `kin` applies; empty: all
+    roofline: str  # family of accelerators (tpu, neuron, gaudi) timed as shares of peak and bandwidth; empty: GPU kernels
 
 
 def architecture_of(gpu: Gpu) -> Architecture:
     """Return the constants of a GPU's architecture, refined by its compilation target."""
     return architecture_named(gpu.architecture, gpu.target or "")
+
+
+def has_rates(gpu: Gpu) -> bool:
+    """Whether a GPU's time can be estimated: its bandwidth and its peaks, or the rate of one of its cores, are known."""
+    return bool(gpu.memory_bandwidth) and bool(gpu.peaks or architecture_of(gpu).core_tflops)
 
 
 @cache

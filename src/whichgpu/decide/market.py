@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
 from whichgpu.base.lru import LruCache
+from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
@@ -142,7 +143,7 @@ def _tests(
         codes = {(table.place(provider), table.place(name)) for provider, name in pairs}
         return np.array([pair in codes for pair in zip(providers, table.column(column).tolist(), strict=True)], dtype=bool)
 
-    yield "unknown-gpu", by_gpu(lambda gpu: bool(gpu.peaks and gpu.memory_bandwidth))
+    yield "unknown-gpu", by_gpu(has_rates)
     yield "slice", table.gpus >= (0.0 if constraints.slices else 1.0)
     yield "old-price", _fresh(table, catalog, constraints)
     if engine is not None:

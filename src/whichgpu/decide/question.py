@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.find import gpus_named, join_names
+from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.candidates import Candidates, join_candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
@@ -21,8 +23,10 @@ from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
 from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.price.filters import split_names
 from whichgpu.price.run import OfferTerms
 from whichgpu.workload.defaults import validate_workload
+from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults
 
@@ -65,7 +69,9 @@ class Question(msgspec.Struct, frozen=True):
         replicated = self.modelled and request.workload.rate is not None
         one_card = self.query.buy and self.query.gpus is None
         span = (1.0, 1.0) if one_card else (low, high)
-        groups = groups_of(selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, beside=replicated)
+        groups = groups_of(
+            selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, separate_machines=replicated
+        )
         terms = terms_of(selection.market)
         if self.modelled:
             work = work_of(request.workload, request.shape, selection.constraints.duration)
@@ -98,8 +104,17 @@ class Question(msgspec.Struct, frozen=True):
             check_percentile(workload.percentile)
         if workload.steps is not None:
             stated = stated | {"batch"}
+        workload = with_engine_of_gpus(workload, shape, self._named_gpus(), lookups.catalog.engines)
         filled = fill_defaults(workload, shape, stated)
         return WorkloadRequest(filled, stated, shape, lookups.calibration, self.spelled.workload)
+
+    def _named_gpus(self) -> tuple[Gpu, ...]:
+        """Return the GPUs that the requirements name; empty if they name none."""
+        if not self.query.gpu:
+            return ()
+        catalog = self.lookups.catalog
+        names = join_names(split_names(self.query.gpu), lambda text: gpus_named(catalog, text))
+        return tuple({gpu.id: gpu for name in names for gpu in gpus_named(catalog, name)}.values())
 
     def _offers(self, request: WorkloadRequest) -> OfferSelection:
         engines = self.lookups.catalog.engines if self.modelled else ()

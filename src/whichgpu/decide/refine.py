@@ -27,7 +27,7 @@ from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_TRAINING_GROUPS = 24  # Groups refined in training at most: enough for all listed rows (assumed).
-MAX_GROUPS = 40  # Groups refined for other workloads at most; a service's other groups are not displayed.
+MAX_GROUPS = 40  # Groups refined at most for inference; further groups of a service are not displayed (assumed).
 AHEAD = 32  # This many leading groups get bounds by formulas at once, since they would be refined next.
 
 Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Type of a function that selects which candidates of a ranking to refine.

@@ -16,7 +16,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.dispatch import least_training_memory
+from whichgpu.estimate.memory.dispatch import minimum_training_memory
 from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
@@ -110,7 +110,7 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_se
 
     def verdict_of(one: Workload) -> Verdict:
         usable = usable_bytes(gpu, one)
-        return "no" if least_training_memory(one, shape) > usable else verdict(required_memory(memory(one), one), usable)
+        return "no" if minimum_training_memory(one, shape) > usable else verdict(required_memory(memory(one), one), usable)
 
     return first_fitting(training_options(workload, shape, "batch" in fields_set), verdict_of)
 

@@ -37,7 +37,7 @@ EVERYTHING_SHARE = 0.7  # Prior standard deviation of the correction shared by a
 ROW_SPREADS = (0.4, 0.1, 0.04)
 FREEDOM = 4.0  # Degrees of freedom of Student's t.
 ROUNDS = 25  # Iterations of the fit for each of ROW_SPREADS.
-LONGEST_STEP = 0.5  # Largest change of a multiplier's logarithm in one iteration.
+MAX_LOG_STEP = 0.5  # Largest change of a multiplier's logarithm in one iteration.
 # A step that takes more than this many times the shipped estimate is not used. The estimate of a GPU of which nothing was
 # measured is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to
 # three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
@@ -170,7 +170,7 @@ class _Design:
         pull = weights * (FREEDOM + 1) / (FREEDOM + (residual / spread) ** 2) / spread**2
         curvature = slopes.T @ (pull[:, None] * slopes) + np.diag(self.widths**-2)
         move = np.linalg.solve(curvature, slopes.T @ (pull * residual) - theta / self.widths**2)
-        return np.asarray(move * min(1.0, LONGEST_STEP / max(float(np.abs(move).max()), 1e-12)))
+        return np.asarray(move * min(1.0, MAX_LOG_STEP / max(float(np.abs(move).max()), 1e-12)))
 
     def spreads(self) -> dict[str, float]:
         """Return half-widths of 90% ranges of log time, by task and for all steps, from errors of leave-one-out fits."""

@@ -19,7 +19,7 @@ from whichgpu.measure.meter import Bill, UsageTotals, add_usage, all_idle, make_
 from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
 WINDOW = 30  # Number of latest readings that a diagnosis uses.
-LONGEST_RETRY = 30.0  # Longest pause in seconds between attempts while the driver does not answer.
+MAX_RETRY_SECONDS = 30.0  # Longest pause in seconds between attempts while the driver does not answer.
 COUNTDOWN_TICK = 1.0  # Seconds between readings during a countdown.
 
 
@@ -84,7 +84,7 @@ def watch_gpus(
         failures = 0 if answering else failures + 1
         now = clock.now()
         seconds, last = now - last, now
-        fresh = answering and seconds <= 3 * settings.every + LONGEST_RETRY
+        fresh = answering and seconds <= 3 * settings.every + MAX_RETRY_SECONDS
         tally = add_usage(tally, seconds, last_samples, trusted=fresh)
         waits = all_idle(last_samples) if answering else None
         idle, idle_events = advance_idle_rule(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
@@ -101,7 +101,7 @@ def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: flo
     """Return the seconds until the next reading: fewer in a countdown, more while the driver does not answer."""
     pause = min(settings.every, COUNTDOWN_TICK) if idle.left is not None else settings.every
     if failures > 1:
-        pause = max(pause, min(LONGEST_RETRY, settings.every * 2 ** min(failures - 1, 10)))
+        pause = max(pause, min(MAX_RETRY_SECONDS, settings.every * 2 ** min(failures - 1, 10)))
     if settings.lasting is not None:
         pause = min(pause, max(0.0, started + settings.lasting - now))
     return pause

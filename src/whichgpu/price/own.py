@@ -15,9 +15,12 @@ from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 POWER_PRICE, POWER_SOURCE = 0.1275, "eia-electricity-prices"
 PUE_SOURCE = "uptime-pue-2023"
 YEARS, RESIDUAL, USE = 3.0, 0.3, 0.5
-HOST_SHARE, HOST_LEAST = 0.25, 800.0  # Price of the host as a share of its GPUs' price, and its minimum in US dollars (assumed).
+HOST_SHARE, MIN_HOST_PRICE = (
+    0.25,
+    800.0,
+)  # Price of the host as a share of its GPUs' price, and its minimum in US dollars (assumed).
 HOST_WATTS = 150.0  # Power in watts of the machine without its GPUs (assumed).
-LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws at work and when idle (assumed).
+LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws under load and when idle (assumed).
 
 
 class OwnershipCosts(msgspec.Struct, frozen=True):
@@ -106,7 +109,7 @@ def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | Non
     return changes  # type: ignore[return-value]
 
 
-def host_price(gpu_price: float, minimum: float = HOST_LEAST) -> float:
+def host_price(gpu_price: float, minimum: float = MIN_HOST_PRICE) -> float:
     """Return the assumed price of a machine without its GPUs, in the currency of `gpu_price`.
 
     >>> host_price(1000.0), host_price(40000.0)

@@ -29,7 +29,7 @@ SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
 class RunSettings(msgspec.Struct, frozen=True):
-    """Settings that determine the hours and cost of a run, beside its work: start, checkpoints, interruptions, disk, egress."""
+    """Settings that determine the hours and cost of a run, besides its work: start, checkpoints, interruptions, disk, egress."""
 
     startup: float = STARTUP  # seconds
     checkpoint_every: float = CHECKPOINT_EVERY  # seconds

@@ -177,7 +177,8 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
             message = msg("error.layout", used=used, gpus=gpus)
             raise UsageError("bad-field", message, msg("hint.layout"), ("gpus", "parallel"))
         workload = replace(workload, parallel=replace(layout, dp=gpus // used))
-    if isinstance(shape, Transformer) and shape.heads % workload.parallel.tp:
+    pads = bool(workload.engine) and engine_record(workload.engine, workload.year).pads_heads
+    if isinstance(shape, Transformer) and shape.heads % workload.parallel.tp and not pads:
         message = msg("error.tensor-parallel", tp=workload.parallel.tp, heads=shape.heads)
         raise UsageError("bad-field", message, msg("hint.tensor-parallel"), ("parallel",))
     check_expert_parallel(workload, shape)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.engine import Engine, engine_support, may_run_on, supports_task
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.workload.precisions import GGUF_PRECISIONS
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
@@ -30,6 +34,25 @@ def check_engine(
         return ()
     id = {"earlier": "warning.engine-earlier", "unsure": "warning.engine-unsure"}.get(sure, "warning.engine-assumed")
     return (msg(id, engine=engine.name, gpu=gpu.name),)
+
+
+def with_engine_of_gpus(workload: Workload, shape: Shape, gpus: Sequence[Gpu], engines: Sequence[Engine]) -> Workload:
+    """Return the workload under the usual engine of chips that need their own, such as JAX on TPUs; unchanged on other GPUs.
+
+    An engine that the user named stays, and so does the default if the GPUs have no engine in common.
+    """
+    if workload.engine or not gpus or (workload.precision or "") in GGUF_PRECISIONS:
+        return workload
+    interfaces = [set(gpu.software.api) if gpu.software else set() for gpu in gpus]
+    usual = (
+        engine.id
+        for engine in engines
+        if supports_task(engine, workload.task, shape.is_language_model)
+        and all(not api.isdisjoint(engine_record(engine.id).default_on) for api in interfaces)
+        and all(may_run_on(engine, gpu) for gpu in gpus)
+    )
+    engine = next(usual, None)
+    return replace(workload, engine=engine) if engine else workload
 
 
 def _refuse(engine: Engine, workload: Workload, shape: Shape, gpu: Gpu | None, able: Sequence[Engine]) -> None:

@@ -22,7 +22,7 @@ from whichgpu.workload.tasks import TASK_TRAITS, TASKS, Task, TaskTraits
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
 CHECKPOINTING = ("none", "full", "selective")
-INTERCONNECTS = ("nvswitch", "cube-mesh", "mesh", "pairs", "pcie", "pcie-host")
+INTERCONNECTS = ("nvswitch", "cube-mesh", "mesh", "torus", "pairs", "pcie", "pcie-host")
 NETWORKS = ("infiniband", "roce", "efa", "gpudirect-tcpx", "ethernet")
 SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 

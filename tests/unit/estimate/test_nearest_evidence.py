@@ -30,7 +30,7 @@ def test_every_estimate_has_the_nearest_measurements() -> None:
     assert 0 <= reply["evidence_error"] < 1
 
 
-def test_text_has_them_only_with_the_flag() -> None:
+def test_text_has_them_only_on_request() -> None:
     words = ("estimate", "decode", "llama-3.1-8b", "--gpu", "H100 SXM")
     assert "Nearest measurements" not in call(*words).err
     text = call(*words, "--evidence").err

@@ -50,6 +50,7 @@ def linear(fixed: float, each: float) -> Any:
         ("bert-large", "A100 SXM 80GB", {}),
         ("gpt2", "H100 SXM", {"engine": "pytorch", "seq_in": 512, "seq_out": 128}),
         ("llama-3.1-8b", "H100 SXM", {"engine": "llama.cpp", "precision": "q4_k_m"}),
+        ("llama-3.1-8b", "H100 SXM", {"engine": "tensorrt-llm"}),
     ],
 )
 def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fields: dict[str, Any]) -> None:
@@ -80,6 +81,14 @@ def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], 
         one = whichgpu.estimate("batch", model, gpu="H100 SXM", batch=other, **fields)
         assert one.throughput is not None
         assert one.fits != "fits" or one.throughput.value <= answer.throughput.value * 1.001
+
+
+def test_the_batch_chosen_is_not_capped_when_asked_for() -> None:
+    """TensorRT-LLM's KV cache takes nine tenths of the memory that the model leaves."""
+    fields: dict[str, Any] = {"gpu": "H100 SXM", "engine": "tensorrt-llm", "seq_in": 1024, "seq_out": 1024}
+    chosen = whichgpu.estimate("batch", "gpt-oss-20b", **fields).request["batch"]
+    assert whichgpu.estimate("batch", "gpt-oss-20b", batch=chosen, **fields).request["batch"] == chosen
+    assert whichgpu.estimate("batch", "gpt-oss-20b", batch=chosen + 64, **fields).request["batch"] < chosen + 64
 
 
 def test_the_answer_says_the_batch_was_chosen() -> None:

@@ -30,8 +30,8 @@ def price_on(**changed: Any) -> PriceOnDay:
     return price
 
 
-def offer(currency: str | None = None, hours: str = "100", trip: Figure | None = None, **changed: Any) -> Offer:
-    return build_offer(price_on(**changed), "V100", GIVEN, currency, Decimal(hours), trip)
+def offer(display_currency: str | None = None, hours: str = "100", trip: Figure | None = None, **changed: Any) -> Offer:
+    return build_offer(price_on(**changed), "V100", GIVEN, display_currency, Decimal(hours), trip)
 
 
 def test_offer_has_price_per_machine_gpu_hour_and_month() -> None:

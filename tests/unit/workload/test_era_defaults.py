@@ -46,9 +46,9 @@ def test_language_models(engine: str, year: int | None, precision: str, attentio
 
 
 def test_what_the_user_says_is_kept(catalog: Catalog) -> None:
-    given = {"precision": "amp-fp16", "memory_format": "channels_last", "optimizer_fused": True}
-    one = filled("resnet50", catalog, tuple(given), year=2017, **given)
-    assert {name: getattr(one, name) for name in given} == given
+    fields = {"precision": "amp-fp16", "memory_format": "channels_last", "optimizer_fused": True}
+    one = filled("resnet50", catalog, tuple(fields), year=2017, **fields)
+    assert {name: getattr(one, name) for name in fields} == fields
 
 
 def test_tf32_gemms_by_engine_and_year() -> None:

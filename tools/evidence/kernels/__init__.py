@@ -1,1 +1,1 @@
-"""Readers of measured kernels and operators: attention, mixtures of experts, collectives, GEMMs and the rest."""
+"""Readers of measured kernels and operators: attention, MoE, collectives, GEMMs and the rest."""

@@ -36,7 +36,7 @@ Row = tuple[int, dict[str, str]]
 
 
 def kernel_rows(truth: Path) -> tuple[list[Measurement], Counter[str]]:
-    """Rows of all sources, and the number of lines of their files that are left out, by reason."""
+    """Return measured attention kernels of all sources, and the number of lines left out, by reason."""
     left_out: Counter[str] = Counter()
     attention = _fastest(ATTENTION, _attention(_lines(truth, ATTENTION), left_out), left_out)
     mla = _fastest(MLA, _mla(_lines(truth, MLA), left_out), left_out)
@@ -44,7 +44,7 @@ def kernel_rows(truth: Path) -> tuple[list[Measurement], Counter[str]]:
 
 
 def with_rows(table: Iterable[Measurement], rows: Iterable[Measurement]) -> list[Measurement]:
-    """The table's rows of other sources, followed by the new rows."""
+    """Return the table's rows of other sources, followed by the new rows."""
     added = list(rows)
     sources = {row.source for row in added}
     return [row for row in table if row.source not in sources] + added

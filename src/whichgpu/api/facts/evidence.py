@@ -79,7 +79,7 @@ def evidence(request: EvidenceRequest, context: Context) -> EvidenceAnswer:
 
 
 def _filter(values: dict[str, tuple[str, ...]], catalog: Catalog) -> EvidenceFilter:
-    """Return the constraints of a request; a GPU, engine or model that nobody knows raises with the nearest names."""
+    """Return the constraints of a request; an unknown GPU, engine or model raises with the nearest names."""
     return EvidenceFilter(
         words=tuple(word for text in values.get("words", ()) for word in text.split()),
         gpu=frozenset(gpu.id for name in values.get("gpu", ()) for gpu in find_gpus(catalog, name)),

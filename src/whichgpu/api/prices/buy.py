@@ -32,10 +32,10 @@ from whichgpu.price.billing import extras
 from whichgpu.price.filters import OffersQuery, split_names
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
-    HOST_LEAST,
     HOST_WATTS,
     IDLE,
     LOAD,
+    MIN_HOST_PRICE,
     POWER_PRICE,
     POWER_SOURCE,
     PUE_SOURCE,
@@ -155,8 +155,8 @@ def _row(
         raise NoAnswer("not-yet", msg("error.not-launched", gpu=gpu.name, day=gpu.launch_date), msg("hint.not-launched"))
     own, basis = _owning(gpu, count, inputs, catalog, exchanger, currency)
     rents = _rent(gpu, count, inputs, day, catalog, exchanger, currency, overlay)
-    rent, beside = rents if rents else (None, 0.0)
-    hourly = (float(rent.price_per_gpu_hour.amount) + beside) * count if rent else None
+    rent, rent_of_host = rents if rents else (None, 0.0)
+    hourly = (float(rent.price_per_gpu_hour.amount) + rent_of_host) * count if rent else None
     even = compare_with_rent(own, hourly) if hourly is not None else RentComparison(0.0, None, None, None)
     return BuyRow(
         gpu=gpu.id, gpu_name=gpu.name, gpus=count, purchase=money(own.gpu_price, currency), host=money(own.host_price, currency),
@@ -165,7 +165,7 @@ def _row(
         own_per_month=money(own.hour * own.use * 730, currency), residual_value=money(own.price * own.residual, currency),
         rent=rent,
         rent_per_hour=money(hourly, currency) if hourly is not None else None,
-        rent_host=money(beside * count, currency) if beside else None, break_even_use=even.break_even_use,
+        rent_host=money(rent_of_host * count, currency) if rent_of_host else None, break_even_use=even.break_even_use,
         break_even_hours=even.break_even_hours, break_even_months=even.break_even_months,
         sensitivity=sensitivity(own, hourly) if hourly is not None else {},
         host_advice=build_advice(gpu, count), price_basis=basis,
@@ -198,7 +198,7 @@ def _owning(
     whole = price * count
     usual, minimum = (
         float(exchanger.convert(Money(Decimal(str(dollars)), DOLLAR), currency)[0].amount)
-        for dollars in (POWER_PRICE, HOST_LEAST)
+        for dollars in (POWER_PRICE, MIN_HOST_PRICE)
     )
     host, power, upkeep = read(inputs.host_price), read(inputs.power_price), read(inputs.upkeep)
     host = host_price(whole, minimum) if host is None else host
@@ -250,11 +250,11 @@ def _rent(
         moves = one.provider in markets or (one.term == "spot" and "spot" not in split_names(inputs.term))
         return not split_names(inputs.provider) and one.age_days > (MOVING_DAYS if moves else LASTING_DAYS)
 
-    def beside(one: Offer) -> float:
+    def host_price(one: Offer) -> float:
         if one.includes != "gpu":
             return 0.0
         host = host_price_per_gpu(extras(one.provider))
         return float(exchanger.convert(Money(Decimal(repr(host)), DOLLAR), currency)[0].amount)
 
-    best = min(offers, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + beside(one)))
-    return best, beside(best)
+    best = min(offers, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + host_price(one)))
+    return best, host_price(best)

@@ -21,7 +21,7 @@ from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
 
 COLLECTION_TYPES = (list, tuple, set, frozenset)
-LONGEST_NAME = 200  # Maximum number of characters in a name.
+MAX_NAME_LENGTH = 200  # Maximum number of characters in a name.
 Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
@@ -61,7 +61,7 @@ class Names(SingleValue, msgspec.Struct, frozen=True):
         texts = [_text(one) for one in value] if isinstance(value, COLLECTION_TYPES) else [_text(value)]
         names = tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
         if not names:  # An empty name matches nothing.
-            raise InvalidValue(msg("wants.text", longest=LONGEST_NAME))
+            raise InvalidValue(msg("wants.text", longest=MAX_NAME_LENGTH))
         return names
 
     def read_text(self, text: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from whichgpu.api.workloads.advice import machine_of
+from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
     """Return whether times can be estimated: the model's architecture is known, and the GPU has published rates."""
-    return not isinstance(shape, WeightsOnly) and bool(gpu.peaks) and bool(gpu.memory_bandwidth)
+    return not isinstance(shape, WeightsOnly) and has_rates(gpu)
 
 
 def with_offline_batch(

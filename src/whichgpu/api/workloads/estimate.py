@@ -16,6 +16,7 @@ from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
@@ -25,6 +26,7 @@ from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import validate_workload
+from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -98,7 +100,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
             return ()
         if isinstance(self.shape, WeightsOnly):
             return (msg("warning.no-time-weights-only", name=self.shape.name),)
-        if not gpu.peaks or not gpu.memory_bandwidth:
+        if not has_rates(gpu):
             return (msg("warning.no-time-rates", gpu=gpu.name),)
         return ()
 
@@ -137,6 +139,9 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
     shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     validate_workload(spelled.workload, shape)
+    if gpu:
+        own = with_engine_of_gpus(spelled.workload, shape, [gpu], lookups.catalog.engines)
+        spelled = replace(spelled, workload=own)
     filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
     if gpu and "precision" not in spelled.user_fields and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
@@ -176,7 +181,7 @@ def build_estimate(
     chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
     if resolved.wanted_batch:
         chosen = (*chosen, msg("note.batch-capped", batch=resolved.wanted_batch, fits=workload.batch or 1))
-    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
+    guidance = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
     copied |= _engine_start(resolved, memory.parts, settings)
@@ -193,9 +198,9 @@ def build_estimate(
         run=_run(resolved, lookups, timed),
         serving=serving,
         checked=gpu.checked if gpu else None,
-        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, resolved.user_fields)))),
+        warnings=tuple(dict.fromkeys((*warnings, *guidance.warnings, *chosen, *remarks(workload, shape, resolved.user_fields)))),
         basis=timed.time.basis if timed else memory.device.basis,
-        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *beside.sources))),
+        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *guidance.sources))),
     )
 
 

@@ -33,6 +33,7 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import check_adapters
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import check_request_rate
+from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.training_defaults import training_options
@@ -104,8 +105,9 @@ def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | 
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
     check_request_rate(spelled.workload, shape)
-    filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
     gpus = list({gpu.id: gpu for name in names for gpu in find_gpus(lookups.catalog, name)}.values())
+    own = with_engine_of_gpus(spelled.workload, shape, gpus, lookups.catalog.engines)
+    filled = fill_defaults(own, shape, spelled.user_fields)
     rows = []
     workload = filled
     for gpu in gpus:
@@ -164,6 +166,8 @@ def fit_workload(
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
     check_request_rate(spelled.workload, shape)
+    if names:
+        spelled = replace(spelled, workload=with_engine_of_gpus(spelled.workload, shape, listed, catalog.engines))
     filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
     candidates = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, candidates, spelled.user_fields)

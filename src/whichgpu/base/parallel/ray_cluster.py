@@ -77,7 +77,7 @@ def _no_ray() -> UsageError:
 def _needs_token(address: str) -> bool:
     """Whether to send the user's Ray token: to an explicit address of this machine, if there is a token.
 
-    Ray sends it to a cluster it finds itself but not to an address it is given, and a cluster started beside a token asks for it.
+    Ray sends it to a cluster it finds itself but not to an address it is given, and a cluster started with a token requires it.
     An address elsewhere never gets the token without the user's setting.
     """
     if address in ADDRESSES or not own_address(address):

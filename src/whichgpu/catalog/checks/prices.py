@@ -25,7 +25,7 @@ ROUNDING = Decimal("1.001")  # Factor within which two prices count as equal, si
 SIBLING_RATIO = (Decimal("0.65"), Decimal("1.6"))
 PROVIDER_RATIO = (Decimal("0.3"), Decimal("3.3"))
 SINGLE_GPU_RATIO = (Decimal("0.12"), Decimal(8))
-ENOUGH_PRICES = 3  # Fewest prices of other regions or providers that serve as a reference (assumed).
+MIN_PRICES = 3  # Fewest prices of other regions or providers that serve as a reference (assumed).
 
 
 def plain(tables: Tables) -> list[Finding]:
@@ -98,7 +98,7 @@ def places(tables: Tables) -> list[Finding]:
     for rows in machines.values():
         for row in rows:
             others = [other["price"] for other in rows if other is not row for _ in other["regions"]]
-            usual = median(others) if len(others) >= ENOUGH_PRICES else row["price"]
+            usual = median(others) if len(others) >= MIN_PRICES else row["price"]
             if not usual / MAX_JUMP <= row["price"] <= usual * MAX_JUMP:
                 detail = msg("finding.price-elsewhere", price=row["price"], usual=usual)
                 findings.append(_finding(row, "price-jump", "price", detail))
@@ -138,7 +138,7 @@ def shares(tables: Tables) -> list[Finding]:
         for row, gpus, share in rows:
             siblings = [price for one, _, price in rows if gpus > 1 and one["instance"] != row["instance"] and _overlap(one, row)]
             around, ratio = (siblings, SIBLING_RATIO) if siblings else (others, PROVIDER_RATIO if gpus > 1 else SINGLE_GPU_RATIO)
-            if len(around) < (1 if siblings else ENOUGH_PRICES):
+            if len(around) < (1 if siblings else MIN_PRICES):
                 continue
             low, high = min(around), max(around)
             if not low * ratio[0] <= share <= high * ratio[1]:

@@ -160,6 +160,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: Style  # an engine without measurements is assumed to launch and fuse kernels like others of its style
     synonyms: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()  # tasks of language models; `gguf`: GGUF files; `any`: all other models
+    default_on: tuple[str, ...] = ()  # interfaces (xla, neuron, …) of chips on which it is the default for the tasks it does
     compared_for: tuple[str, ...] = ()  # training or inference: `recommend` compares it with the default engine there
     measured_for: tuple[str, ...] = ()  # tasks that `measure` and `verify` can run with it
     attention: Literal["flash", "sdpa", "eager"] = "sdpa"
@@ -169,14 +170,16 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
-    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
+    # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
+    pads_heads: bool = False
+    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks while GEMMs run
     # Trains transformers as Megatron Core does: fused projections, gradients added up inside GEMMs, weights gathered in large
-    # buckets beside the forward pass under ZeRO 1 and 2, quantised operands gathered under tensor parallelism.
+    # buckets during the forward pass under ZeRO 1 and 2, quantised operands gathered under tensor parallelism.
     megatron: bool = False
     exchange_once_per_node: bool = False  # training sends a token once to each node and GPU that has some of its experts
     overlaps_expert_exchange: bool = False  # training exchanges tokens of one micro-batch while another one computes
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
-    fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
+    fusion: Fusion = "none"  # fusion rules applied to models given as operator tables
     image_layout: ImageLayout = "as-given"
     memory_format: MemoryFormat = "channels_last"  # of images, if the request states none and `image_layout` is `as-given`
     # Precision if the request states none, by kind of work: vision or language, with `-train` for training. A kind that is not

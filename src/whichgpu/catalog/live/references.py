@@ -26,7 +26,7 @@ ON_DEMAND_SHARES = {
     "committed-3y": _THREE_YEARS,
 }
 _ANY, _FIRM = "any", "firm"  # Dictionary keys for the prices of all terms, and for those of all terms except spot.
-ENOUGH_PROVIDERS = 3  # A GPU's lowest known price is a reference only if this many providers sell it (assumed).
+MIN_PROVIDERS = 3  # A GPU's lowest known price is a reference only if this many providers sell it (assumed).
 
 
 class PriceRange(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class ReferencePrices:
 
     def _gpu_floor(self, gpu: str, terms: str) -> float:
         """Return a GPU's lowest plausible price: a third of the lowest known; 0 if too few providers sell it to tell."""
-        many = len(self._providers.get((gpu, terms), ())) >= ENOUGH_PROVIDERS
+        many = len(self._providers.get((gpu, terms), ())) >= MIN_PROVIDERS
         return self._ranges[gpu, terms].low / JUMP if many else 0.0
 
 

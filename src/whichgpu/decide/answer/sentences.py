@@ -36,7 +36,7 @@ DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the 
 
 
 def work_kind(modelled: bool, work: Work) -> str:
-    """Return `run` or `service` for a named model, or `mix` if none is named and a reference mix of workloads stands in."""
+    """Return `run` or `service` for a named model, or `mix` if none is named and a reference mix of workloads is used."""
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 

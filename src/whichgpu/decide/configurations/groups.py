@@ -59,10 +59,12 @@ class Groups(msgspec.Struct, frozen=True):
     left: int = 0  # number of offers left out, whose machines cannot have the required number of GPUs
 
 
-def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
+def groups_of(
+    market: Market, catalog: Catalog, span: tuple[float, float], several: bool, separate_machines: bool = False
+) -> Groups:
     """Return the groups of GPUs that offers can form, of `span` GPUs (fewest, most); `several`: also over several machines.
 
-    With `beside`, replicas may run on separate machines, so each machine may have fewer GPUs than required in total.
+    With `separate_machines`, replicas may run on separate machines, so each machine may have fewer GPUs than required in total.
     """
     table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
@@ -79,7 +81,7 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
         share = min(1.0, float(table.gpus[row]))
         fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
         own = []
-        for together in _machine_counts(count, share, span, several, beside):
+        for together in _machine_counts(count, share, span, several, separate_machines):
             network = round(fabric.network_bandwidth) if together > 1 else 0
             key = (gpu.id, share, count, together, fabric.name, round(fabric.link_bandwidth), network)
             if key not in index:
@@ -133,11 +135,11 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
     )
 
 
-def _machine_counts(count: int, share: float, span: tuple[float, float], several: bool, beside: bool) -> list[int]:
+def _machine_counts(count: int, share: float, span: tuple[float, float], several: bool, separate_machines: bool) -> list[int]:
     """Return how many machines of `count` GPUs may form a group: powers of two within `span`; a slice (`share` < 1) is alone."""
     low, high = span
     if not several or share < 1.0:
-        min_gpus = 0.0 if beside and share >= 1.0 else low
+        min_gpus = 0.0 if separate_machines and share >= 1.0 else low
         return [1] if min_gpus <= count * share <= high else []
-    alone = [1] if beside and count < low else []
+    alone = [1] if separate_machines and count < low else []
     return alone + [machines for machines in (1, 2, 4, 8, MAX_MACHINES) if low <= count * machines <= high]

@@ -10,7 +10,7 @@ from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS
+from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS, UNMEASURED_GROUPS
 from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.software_age import widened
 from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOURCE
@@ -44,12 +44,12 @@ def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> Ti
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(engine, gpu.id))
     if one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and request.workload.training):
         groups = load_group_calibration()
-        tier = group_tier = groups.tier(engine, gpu)
-        group_low, group_high = groups.log_factor_range(group_tier, one.kind)
+        tier = group_tier = groups.tier(engine, gpu, one.kind)
+        group_low, group_high = groups.log_factor_range(group_tier, one.kind, gpu.id)
         # A group of GPUs of an unmeasured kind is at least as uncertain as one such GPU.
         wider = gpu_tier in OTHER_KINDS
         low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)
-        basis = "modelled" if group_tier == "group-other" else "calibrated"
+        basis = "modelled" if group_tier in UNMEASURED_GROUPS else "calibrated"
         sources = (*sources, GROUP_SOURCE)
     low, high = widened((low, high), request.workload, gpu)
     floor = one.floor / one.seconds if one.seconds else 0.0  # The low end is never below the roofline time.

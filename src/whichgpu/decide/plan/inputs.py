@@ -44,7 +44,7 @@ from whichgpu.workload.traces.reader import cached_trace
 # Headroom: shares of replicas' time kept free, tried in turn until the simulated objectives hold. The largest ones suit fleets of
 # a few lightly used machines, where a smaller headroom changes nothing.
 HEADROOMS = (0.15, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
-POWER_USE = 0.9  # Share of its rated power that an owned GPU draws at work (assumed).
+POWER_USE = 0.9  # Share of its rated power that an owned GPU draws under load (assumed).
 CHANGE_COST = 0.1  # Weight of adding or removing one GPU, in US dollars per hour: 5% of two dollars per GPU hour (assumed).
 StageProgress = Callable[[str, float], None]  # The arguments are the stage's name and the share of it done.
 

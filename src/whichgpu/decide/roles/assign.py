@@ -28,7 +28,10 @@ def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: S
     replicas, reasons = role_replicas(kinds, served, sweep)
     able = [one for one in served if any(replica.model == one.name for replica in replicas)]
     rates = {one.name: one.load.rate for one in able}
-    assignments = {name: best_assignment(replicas, kinds, rates, disaggregate=name == "halves") for name in ("whole", "halves")}
+    assignments = {
+        name: best_assignment(replicas, kinds, rates, disaggregate=name == "disaggregated")
+        for name in ("aggregated", "disaggregated")
+    }
     simulated = {name: simulate_assignment(one, able, kinds) for name, one in assignments.items() if one and one.chosen}
     if not simulated:
         raise NoAnswer("no-role", msg("roles.none"), msg("roles.none-hint", reasons=tuple(reasons.values())))
@@ -55,12 +58,12 @@ def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: S
 
 
 def better_serving(simulated: dict[str, SimulatedAssignment]) -> str:
-    """Return which assignment to use: `halves` (prefill and decode apart) only if its gain is large and needed, else `whole`."""
-    if "whole" not in simulated or "halves" not in simulated:
+    """Return which assignment to use: `disaggregated` only if its gain is large and needed, else `aggregated`."""
+    if "aggregated" not in simulated or "disaggregated" not in simulated:
         return next(iter(simulated))
-    if simulated["whole"].times >= AGGREGATED_HEADROOM:
-        return "whole"
-    return "halves" if simulated["halves"].times > MIN_GAIN * simulated["whole"].times else "whole"
+    if simulated["aggregated"].times >= AGGREGATED_HEADROOM:
+        return "aggregated"
+    return "disaggregated" if simulated["disaggregated"].times > MIN_GAIN * simulated["aggregated"].times else "aggregated"
 
 
 def _check(kinds: Sequence[GpuKind], served: Sequence[ModelLoad]) -> None:

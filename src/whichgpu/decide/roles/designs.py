@@ -63,7 +63,7 @@ def _combinations(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], b
     """Return (name, GPUs, disaggregated) of each design: each kind of GPU alone and all mixed, aggregated, then disaggregated."""
     ids = [kind.gpu.id for kind in kinds]
     each = [(id, frozenset({id})) for id in ids] + ([("+".join(ids), frozenset(ids))] if len(ids) > 1 else [])
-    return [*((name, gpus, False) for name, gpus in each), *((f"{name} in halves", gpus, True) for name, gpus in each)]
+    return [*((name, gpus, False) for name, gpus in each), *((f"{name} disaggregated", gpus, True) for name, gpus in each)]
 
 
 def _design(

@@ -56,7 +56,7 @@ class StepParts(msgspec.Struct, frozen=True):
     forward_volume: Array  # transfer time of communication overlapped with the forward pass
     attention_latency: Array  # latency of communication overlapped with attention
     attention_volume: Array  # transfer time of communication overlapped with attention
-    layers_latency: Array  # latency of tensor-parallel communication that runs in chunks beside the GEMMs before or after it
+    layers_latency: Array  # latency of tensor-parallel communication that overlaps, in chunks, the GEMMs before or after it
     layers_volume: Array  # transfer time of such communication
     launches: Array  # framework calls of an engine without CUDA graphs, in calls of PyTorch on the reference host: a count
     ranks: Array  # GPUs that wait for one another: a count

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
-DEFAULT_CUSTOM_KERNEL = "vllm"  # engine whose custom all-reduce stands for that of an engine without measurements
+DEFAULT_CUSTOM_KERNEL = "vllm"  # engine whose measured custom all-reduce is assumed for engines without measurements
 MIN_NVLS_RANKS = 5  # fewest ranks for which NVLS is considered; with four it equals a ring (measured on H100 to GB200)
 MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 

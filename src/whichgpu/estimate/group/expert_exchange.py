@@ -1,7 +1,7 @@
 """Time in which data-parallel ranks dispatch tokens to their experts and combine the results: DeepEP's kernels or NCCL.
 
 DeepEP's low-latency kernels (github.com/deepseek-ai/DeepEP) write every token straight into the memory of the ranks that hold its
-experts: FP8 with scales on the way there, 16 bits on the way back. Constants are in `data/parameters.csv`.
+experts: FP8 with scales for dispatch, 16 bits for combine. Constants are in `data/parameters.csv`.
 """
 
 from __future__ import annotations

@@ -26,6 +26,13 @@ NVSWITCH_VOLTA_IDS = ("v100-sxm3-32gb",)  # DGX-2; other Volta SXM modules sit i
 CUBE_MESH_LINK_SHARE = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # by ranks: share of a GPU's six links that lead to them (DGX-1)
 RACK_DOMAIN_GPUS = 72  # GPUs of one NVLink domain of GB200 and GB300 (NVIDIA)
 NODE_DOMAIN_GPUS = 16  # GPUs of the largest NVLink domain without a rack switch (DGX-2)
+# Chips within reach of the links of accelerators that form a torus: a pod of TPUs (Google's documentation of each version), the
+# largest machine or UltraServer with Inferentia or Trainium (AWS).
+TORUS_DOMAIN_GPUS = {
+    "tpu-v2": 256, "tpu-v3": 1024, "tpu-v4": 4096, "tpu-v5e": 256, "tpu-v5p": 8960, "tpu-v6e": 256, "tpu-v7": 9216,
+    "inferentia1": 16, "inferentia2": 12, "trainium1": 16, "trainium2": 64, "trainium3": 144,
+}  # fmt: skip
+TORUS_LINKS = ("ici", "neuronlink")
 PCIE3_X16_BANDWIDTH = 15.75e9  # bytes per second, one way; assumed for a card whose PCIe generation is unknown
 NO_PEER_QUIRK = "geforce-no-p2p"
 PCIE_KINDS = ("pcie", "pcie-host")
@@ -35,7 +42,7 @@ TOPOLOGY_KINDS = {"cube-mesh": "cube-mesh", "ring": "cube-mesh", "pairs": "pairs
 class Fabric(msgspec.Struct, frozen=True):
     """Links of one GPU to the others of its node, and its share of the network; bandwidths in bytes/s, one way."""
 
-    kind: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
+    kind: str  # nvswitch, cube-mesh, mesh, torus, pairs, pcie, pcie-host
     link_bandwidth: float  # bytes per second of all the GPU's links together
     pcie_bandwidth: float
     link_latency_kind: str  # kind of hop whose latency `parameters.csv` has: nvlink, pcie, host, net
@@ -62,7 +69,7 @@ class Fabric(msgspec.Struct, frozen=True):
             return self.link_bandwidth * min(1.0, share)
         if self.kind == "mesh":
             return self.link_bandwidth * min(1.0, (ranks - 1) / max(1, self.board_gpus - 1))
-        if self.kind == "nvswitch" or (self.kind == "pairs" and ranks == 2):
+        if self.kind in ("nvswitch", "torus") or (self.kind == "pairs" and ranks == 2):
             return self.link_bandwidth
         achieved = self.pcie_bandwidth * pcie_share
         return achieved if ranks <= GPUS_PER_SOCKET else min(achieved, self.socket_bandwidth)
@@ -111,11 +118,18 @@ def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | No
         network_bandwidth=net_bandwidth,
         network_latency=net_latency,
         board_gpus=int(instance.gpus) if instance and instance.gpus >= 2 else 8,
-        domain_gpus=RACK_DOMAIN_GPUS if gpu.form_factor == "superchip" and kind == "nvswitch" else NODE_DOMAIN_GPUS,
+        domain_gpus=_domain_gpus(gpu, kind),
         name=f"{kind}-{generation}" if generation else kind,
-        link_generation=f"{row['kind']}-{generation}",
+        link_generation=f"{row['kind']}-{generation}" if row["generation"] else row["kind"],
         socket_bandwidth=SOCKET_BANDWIDTH_PCIE5 if gpu.pcie and gpu.pcie.generation >= 5 else SOCKET_BANDWIDTH,
     )
+
+
+def _domain_gpus(gpu: Gpu, kind: str) -> int:
+    """Return the GPUs within reach of a GPU's links: a pod of TPUs, a rack with an NVLink switch, or a node."""
+    if kind == "torus":
+        return TORUS_DOMAIN_GPUS.get(gpu.id, NODE_DOMAIN_GPUS)
+    return RACK_DOMAIN_GPUS if gpu.form_factor == "superchip" and kind == "nvswitch" else NODE_DOMAIN_GPUS
 
 
 def _instance_kind(instance: Instance) -> str | None:
@@ -125,6 +139,8 @@ def _instance_kind(instance: Instance) -> str | None:
         return None
     if kind in ("pcie", "nvswitch"):
         return kind
+    if kind in TORUS_LINKS:
+        return "torus"
     if kind == "nvlink" and instance.topology != "pairs":  # SXM modules without a switch form a cube mesh or half of one.
         return "cube-mesh"
     return TOPOLOGY_KINDS.get(instance.topology or "", "mesh")
@@ -136,7 +152,7 @@ def _default_kind(gpu: Gpu) -> str:
         return "pcie"
     if gpu.link.kind == "nvlink":
         return "nvswitch" if gpu.id in NVSWITCH_VOLTA_IDS else architecture_of(gpu).sxm_topology
-    return "mesh"
+    return "torus" if gpu.link.kind in TORUS_LINKS else "mesh"
 
 
 def _network(gpu: Gpu, instance: Instance | None, gbps: float | None, kind: str | None) -> tuple[str, float, float]:

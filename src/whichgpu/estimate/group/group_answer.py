@@ -26,6 +26,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 GROUP_SOURCE = "group-calibration"
 OTHER_KINDS = ("other", "none")  # evidence tiers of single-GPU times without measurements of the GPU's generation
+UNMEASURED_GROUPS = ("group-other", "none")  # evidence tiers of groups without measurements
 MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communication is named as its bound (assumed)
 
 
@@ -51,9 +52,9 @@ def group_time_of(
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
     seconds = {name: float(values[0, 0]) for name, values in asdict(grid.breakdown).items()}
-    tier = devices.groups.tier(grid.engine, gpu)
+    tier = devices.groups.tier(grid.engine, gpu, grid.kind)
     low, high = widened(_log_range(devices, grid, gpu, workload.precision or ""), workload, gpu)
-    basis: Basis = "modelled" if tier == "group-other" else "calibrated"
+    basis: Basis = "modelled" if tier in UNMEASURED_GROUPS else "calibrated"
     own_sources = devices.calibration.sources_of(grid.engine, gpu.id), devices.groups.sources_of(grid.engine)
     sources = tuple(dict.fromkeys((CALIBRATION_SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
 
@@ -107,7 +108,7 @@ def layout_words(parallel: Parallel) -> str:
 
 def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
     """Return logs of the 90% range's ends relative to the time; at least one GPU's range if no GPU of its kind was measured."""
-    low, high = devices.groups.log_factor_range(devices.groups.tier(grid.engine, gpu), grid.kind)
+    low, high = devices.groups.log_factor_range(devices.groups.tier(grid.engine, gpu, grid.kind), grid.kind, gpu.id)
     single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if single in OTHER_KINDS:
         own = devices.calibration.log_factor_range(single, grid.kind, engine=grid.engine)

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
@@ -21,14 +22,19 @@ from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.time.calibration import GENERATION_STEPS
 from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, read_corrections
+from whichgpu.estimate.time.rooflines import roofline_row, roofline_tier
 
 DATA_FOLDER = Path(__file__).parent / "data"
-Tier = Literal["group", "group-kin", "group-other"]
+Tier = Literal["group", "group-kin", "group-other", "none"]
+ROOFLINE_TIERS: Mapping[str, Tier] = {"gpu": "group", "generation": "group-kin", "other": "group-other", "none": "none"}
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
 # Suffix of engines whose workers run step after step without a host call for each. Multipliers of links and waiting that were
 # fitted to engines with such calls (vLLM of 2023 and 2024) do not apply to them.
 OVERLAPPED_SUFFIX = "-overlapped"
+# Multipliers on TPUs, Trainium and Inferentia, which have collectives of their own, so that those fitted on GPUs do not apply:
+# chips at a fixed clock run one compiled program in lockstep, so no rank is slower than others.
+TORUS_MULTIPLIERS = {"straggle": 0.0}
 UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
 # Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
 LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -48,7 +54,7 @@ class GroupSetting(msgspec.Struct, frozen=True):
     engine: str
     year: int
     task: str
-    link: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
+    link: str  # nvswitch, cube-mesh, mesh, torus, pairs, pcie, pcie-host
     fabric: str  # link kind with its generation
 
     @property
@@ -99,17 +105,26 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
     def factors(self, settings: Sequence[GroupSetting]) -> dict[str, Array]:
         """Return the fitted multipliers by name in TERMS (such as "latency"), each of shape [settings, 1]."""
         for setting in settings:
-            if setting not in self.cache:
+            if setting not in self.cache and setting.link == "torus":
+                self.cache[setting] = [TORUS_MULTIPLIERS.get(term, 1.0) for term in TERMS]
+            elif setting not in self.cache:
                 self.cache[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
         multipliers = np.array([self.cache[setting] for setting in settings], dtype=np.float64)
         return {term: multipliers[:, index : index + 1] for index, term in enumerate(TERMS)}
 
-    def tier(self, engine: str, gpu: Gpu) -> Tier:
-        """Return the evidence tier: this GPU measured in groups under this engine, a related GPU or other engine, or neither."""
+    def tier(self, engine: str, gpu: Gpu, kind: str = "") -> Tier:
+        """Return the evidence tier: this GPU measured in groups under this engine, a related GPU or other engine, or neither.
+
+        For TPUs and other accelerators that are no GPUs, it depends on the kind of step and may be "none".
+        """
+        if family := architecture_of(gpu).roofline:
+            return ROOFLINE_TIERS[roofline_tier(family, gpu.id, kind)]
         return TIERS[self.nearness(engine, gpu)]
 
-    def log_factor_range(self, tier: Tier, task: str) -> tuple[float, float]:
+    def log_factor_range(self, tier: Tier, task: str, gpu: str = "") -> tuple[float, float]:
         """Return the logs of the 90% range's ends relative to the estimate, for a task in an evidence tier."""
+        if row := roofline_row(gpu, task):
+            return row.low, row.high
         table = self.ranges.get(tier, {})
         low, high = table.get(task, table.get("any", UNKNOWN_RANGE))
         return low, high

@@ -34,15 +34,15 @@ def lacks_cuda_graphs(workload: Workload) -> bool:
 
 def framework_calls(workload: Workload, shape: Shape, lowered: LoweredStep, collectives: Sequence[Collective]) -> Array:
     """Return the number of framework calls of a pass, [batches]: kernels, collectives and other calls of this engine version."""
-    costs, beside, copies = _costs(workload), 0.0, 0.0
+    costs, extra_calls, copies = _costs(workload), 0.0, 0.0
     if isinstance(shape, Transformer):
         copies = costs.shared_head_copies * (shape.kv_heads < shape.heads)
         biases = float(shape.out_bias) + float(shape.mlp_bias)  # Biases are added in separate calls after an all-reduce.
-        beside = (costs.residual_adds + biases + costs.views * VIEW_CALL_WEIGHT) * (shape.layers / workload.parallel.pp)
+        extra_calls = (costs.residual_adds + biases + costs.views * VIEW_CALL_WEIGHT) * (shape.layers / workload.parallel.pp)
     kernels = _total(op.count for op in lowered.ops)
     prefills = _total(op.count for op in lowered.ops if op.kind == "attention")
     calls = kernels + _total(one.count for one in collectives) + prefills * (costs.prompt_copies + copies)
-    return np.asarray(calls + beside)
+    return np.asarray(calls + extra_calls)
 
 
 def call_cost_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Array:

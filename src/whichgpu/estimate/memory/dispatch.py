@@ -31,7 +31,7 @@ def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) ->
     return _CACHE.get((reduced, shape, id(gpu)), lambda: (_estimate(reduced, shape, gpu), gpu))[0]
 
 
-def least_training_memory(workload: Workload, shape: Shape) -> float:
+def minimum_training_memory(workload: Workload, shape: Shape) -> float:
     """Return bytes that training needs at least, in a fifth of the time of `estimate_memory`; 0 if no bound is known."""
     if workload.method == "blog-2015" or not isinstance(shape, Transformer):
         return 0.0

@@ -66,7 +66,7 @@ def graph_bytes(memory: EngineMemory, gpu: Gpu | None, layers: int, gpus: int) -
 
 
 def budget_bytes(workload: Workload, gpu: Gpu, share: float | None = None) -> int:
-    """Return the most bytes an engine uses on a GPU: its share of the memory plus what it uses beside, such as the CUDA context.
+    """Return the most bytes an engine uses on a GPU: its share of the memory plus memory outside it, such as the context.
 
     `share` overrides the engine's default (vLLM's `gpu_memory_utilization`). TensorRT-LLM's is of the memory that weights leave
     free, so it does not limit the model.
@@ -84,7 +84,7 @@ def budget_bytes(workload: Workload, gpu: Gpu, share: float | None = None) -> in
 
 
 def device_share_budget(memory: EngineMemory, gpu: Gpu, gpus: int, share: float) -> int:
-    """Return the bytes vLLM may use: `share` of the GPU's memory, plus the CUDA context and unused allocator blocks beside it."""
+    """Return the bytes vLLM may use: `share` of the GPU's memory, plus the CUDA context and unused allocator blocks."""
     uncounted = overhead.context_bytes(gpu, LOADED_KERNELS if memory.kernels_beside_share else 0) + memory.slack
     if gpus > 1 and memory.collectives_beside_share:
         uncounted += COLLECTIVES

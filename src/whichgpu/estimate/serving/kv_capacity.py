@@ -33,7 +33,7 @@ Parts = Mapping[str, Figure]
 def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, settings: MemorySettings = DEFAULTS) -> int:
     """Return one GPU's bytes left for the KV cache after everything else the engine needs; negative if that does not fit."""
     parts = _other_parts(workload, shape, gpu, settings)
-    return _room_beside(workload, gpu, settings.share, sum(int(part.value) for part in parts))
+    return _bytes_left(workload, gpu, settings.share, sum(int(part.value) for part in parts))
 
 
 def kv_tokens(
@@ -59,7 +59,7 @@ def kv_tokens(
     used = sum(part.value for part in parts)
     above = sqrt(sum((part.high - part.value) ** 2 for part in parts))  # Independent deviations add as squares.
     below = sqrt(sum((part.value - part.low) ** 2 for part in parts))
-    rooms = (_room_beside(workload, gpu, settings.share, int(one)) for one in (used, used + above, used - below))
+    rooms = (_bytes_left(workload, gpu, settings.share, int(one)) for one in (used, used + above, used - below))
     value, low, high = (float(max(0, int(room * context / sequence)) // block * block) for room in rooms)
     return Figure(value, low, high, "tokens", "modelled", ("engine-defaults",))
 
@@ -84,7 +84,7 @@ def _other_parts(
     return list(parts.values())
 
 
-def _room_beside(workload: Workload, gpu: Gpu, share: float | None, used: int) -> int:
+def _bytes_left(workload: Workload, gpu: Gpu, share: float | None, used: int) -> int:
     """Return the bytes that `used` bytes leave for the KV cache in the engine's `share` of a GPU; negative if they do not fit."""
     memory = engine_of(workload).memory
     if memory.reservation == "free-share":

@@ -149,9 +149,9 @@ class Scheduler:
                 tokens += size
                 work += size * (2 * prefill.done + size)
             reach = (work / tokens - tokens) / 2
-            beside = batch if limits.mixed_steps else 0
-            self.count, self.decoding = 1, beside > 0
-            self.step = steps.mixed(tokens, reach, beside, self.context_total / beside if beside else 0.0)
+            running = batch if limits.mixed_steps else 0
+            self.count, self.decoding = 1, running > 0
+            self.step = steps.mixed(tokens, reach, running, self.context_total / running if running else 0.0)
             self.slope, self.end = 0.0, self._through_pipeline(now) if self.pipeline else now + self.step
             return
         if not batch:

@@ -52,7 +52,7 @@ class ServiceTimes:
         alone = first * prompt / chunk + attention
         prefills = np.full(len(sizes), alone)
         if limits.mixed_steps:  # In a shared step, the weights are read only once.
-            # In every step as many requests join as finish, one of `output` running ones; their prompts share the step.
+            # In steady state 1/`output` of the running requests finish in a step and as many new prompts join it.
             joining = np.maximum(1.0, sizes / max(1.0, output)) * chunk
             parts = np.clip(np.minimum(limits.max_batched_tokens - sizes, joining), 1, None).astype(int)
             mixed = [

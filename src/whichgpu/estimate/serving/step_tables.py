@@ -48,7 +48,7 @@ class TableSizes(NamedTuple):
 class StepQueries:
     """Steps to time for `StepTables`; `decode` and `mixed` are the arguments of the two calls that time them all.
 
-    With `tile`, GEMMs are evaluated only at full tiles of so many rows and next to them, attention at powers of two, and the rest
+    With `tile`, GEMMs are evaluated only at multiples of its rows and next to them, attention at powers of two, and the rest
     is interpolated. Steps of 90 servers were then 0.08% (decode) to 0.4% (chunks) off on average.
     """
 
@@ -60,7 +60,7 @@ class StepQueries:
         self._contexts = np.concatenate([[1.0], 2.0**powers])
         self._reaches = np.concatenate([[0.0], self._contexts[1:]])
         self._chunks = coarse(tiled(sizes.tokens)) if tile else tiled(sizes.tokens)
-        self._beside = np.concatenate([[0.0], self._batches])
+        self._decode_batches = np.concatenate([[0.0], self._batches])
         self._every_row = np.arange(1, int(self._chunks[-1]) + sizes.batch + 1)
         self._tokens, self._rows = _tile_edges(self._every_batch, tile), _tile_edges(self._every_row, tile)
         column = self._chunks[:, None]
@@ -69,7 +69,7 @@ class StepQueries:
         self._decode_split = len(attention[0])
         queries = (
             _flat(self._rows, 0.0, 0.0, 1.0),
-            _flat(column, 0.0, (self._beside * stages)[None, :], 1.0),
+            _flat(column, 0.0, (self._decode_batches * stages)[None, :], 1.0),
             _flat(column, self._reaches[None, :], 0.0, 1.0),
             _flat(self._chunks, self._chunks / 2, 0.0, 1.0),  # These steps give attention per token of reach.
         )
@@ -86,8 +86,8 @@ class StepQueries:
                 by_rows = np.interp(self._every_row, self._rows, mixed_host[0][: self._mixed_splits[0]])
                 by_tokens = by_batch[0] - by_rows[0]
                 # Outside CUDA graphs the host launches decode attention as well: the last chunk with the smallest batch shows it.
-                batch = int(self._beside[1])
-                both = mixed_host[0][self._mixed_splits[1] - len(self._beside) + 1]
+                batch = int(self._decode_batches[1])
+                both = mixed_host[0][self._mixed_splits[1] - len(self._decode_batches) + 1]
                 launches = max(0.0, float(both - by_rows[int(self._chunks[-1]) + batch - 1] - by_tokens[batch - 1]))
                 host = {
                     "_host_tokens": [0.0, *by_tokens.tolist()],
@@ -97,11 +97,13 @@ class StepQueries:
                 }
         attention, tokens = np.split(decode, [self._decode_split])
         attention = attention.reshape(len(self._batches), -1)
-        rows, beside, ahead, own = np.split(mixed, self._mixed_splits)
+        rows, decode_part, ahead, own = np.split(mixed, self._mixed_splits)
         rows = np.interp(self._every_row, self._rows, rows) if len(rows) < len(self._every_row) else rows
         tokens = np.interp(self._every_batch, self._tokens, tokens) if len(tokens) < len(self._every_batch) else tokens
-        gemms = rows[(self._chunks[:, None] + self._beside[None, :]).astype(int) - 1]
-        beside = _interpolated(np.arange(len(self._every_batch) + 1), self._beside, beside.reshape(gemms.shape) - gemms)
+        gemms = rows[(self._chunks[:, None] + self._decode_batches[None, :]).astype(int) - 1]
+        decode_part = _interpolated(
+            np.arange(len(self._every_batch) + 1), self._decode_batches, decode_part.reshape(gemms.shape) - gemms
+        )
         attention = _interpolated(self._every_batch, self._batches, (attention - attention[:, :1]).T).T
         chunks = rows[self._chunks.astype(int) - 1]
         return {
@@ -111,7 +113,7 @@ class StepQueries:
             "_tokens": [0.0, *tokens.tolist()],
             "_rows": [0.0, *rows.tolist()],
             "_attention": LazyRows(np.concatenate([attention[:1], attention])),  # The row of batch 0 is never used.
-            "_beside": LazyRows(beside),
+            "_decode_part": LazyRows(decode_part),
             "_ahead": LazyRows(ahead.reshape(len(chunks), -1) - chunks[:, None]),
             "_own": ((own - chunks) / (self._chunks / 2)).tolist(),
             **host,
@@ -144,8 +146,19 @@ class StepTables:
 
     # The disk cache names a result by a hash over the values of these slots.
     __slots__ = (
-        "_ahead", "_attention", "_beside", "_chunks", "_contexts", "_host_mixed", "_host_rows", "_host_tokens", "_own",
-        "_reaches", "_rows", "_serial", "_tokens",
+        "_ahead",
+        "_attention",
+        "_chunks",
+        "_contexts",
+        "_decode_part",
+        "_host_mixed",
+        "_host_rows",
+        "_host_tokens",
+        "_own",
+        "_reaches",
+        "_rows",
+        "_serial",
+        "_tokens",
     )  # fmt: skip
     _contexts: list[float]  # mean contexts in tokens at which decode attention is tabulated
     _reaches: list[float]  # numbers of earlier tokens attended to (see `mixed`) at which prefill attention is tabulated
@@ -153,7 +166,9 @@ class StepTables:
     _tokens: list[float]  # seconds of a decode step at context 1, by batch
     _rows: list[float]  # seconds of a step without cached tokens, by rows
     _attention: LazyRows  # seconds of decode attention, by batch and context
-    _beside: LazyRows  # seconds of a mixed step at decode context 1 less `_rows`, by chunk and batch
+    _decode_part: (
+        LazyRows  # seconds that decode tokens of context 1 add to a mixed step beyond its GEMMs (`_rows`), by chunk and batch
+    )
     _ahead: LazyRows  # seconds of a chunk's attention to cached tokens, by chunk and reach
     _own: list[float]  # seconds of a chunk's attention per token of reach, by chunk
     _host_rows: list[float]  # host seconds of a step without decode tokens, by rows; empty if the device never waits for the host
@@ -179,7 +194,7 @@ class StepTables:
     def scaled(self, factor: float) -> StepTables:
         """Return the tables with the seconds of every step multiplied by `factor`."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        values |= {name: values[name].scaled(factor) for name in ("_attention", "_beside", "_ahead")}
+        values |= {name: values[name].scaled(factor) for name in ("_attention", "_decode_part", "_ahead")}
         lists = ("_tokens", "_rows", "_own", "_host_rows", "_host_mixed", "_host_tokens", "_serial")
         values |= {name: [factor * one for one in values[name]] for name in lists}
         return StepTables.from_values(values)
@@ -189,7 +204,7 @@ class StepTables:
         seconds = self._tokens[batch] + _interpolate(self._contexts, self._attention[batch], context)
         if not self._host_rows:
             return seconds
-        return _beside_host(seconds, self._host_rows[1] + self._host_tokens[batch]) + self._serial[batch]
+        return _overlapped_with_host(seconds, self._host_rows[1] + self._host_tokens[batch]) + self._serial[batch]
 
     def run(self, batch: int, context: float, turns: int) -> tuple[float, float]:
         """Return the seconds of the first and the last of `turns` decode steps in a row, starting at a mean `context`."""
@@ -206,7 +221,7 @@ class StepTables:
         host, serial = self._host_rows[1] + self._host_tokens[batch], self._serial[batch]
         if host < NEGLIGIBLE_HOST * first and host < NEGLIGIBLE_HOST * last:
             return first + serial, last + serial
-        return _beside_host(first, host) + serial, _beside_host(last, host) + serial
+        return _overlapped_with_host(first, host) + serial, _overlapped_with_host(last, host) + serial
 
     def mixed(self, tokens: int, reach: float, batch: int, context: float) -> float:
         """Return the seconds of a step with `tokens` prefill tokens in all and one decode token of each of `batch` sequences.
@@ -219,7 +234,7 @@ class StepTables:
         if batch or reach:
             index, share = _locate(self._chunks, tokens)
             if batch:
-                below, above = self._beside[index][batch], self._beside[index + 1][batch]
+                below, above = self._decode_part[index][batch], self._decode_part[index + 1][batch]
                 seconds += below + (above - below) * share + _interpolate(self._contexts, self._attention[batch], context)
             if reach < 0.0:
                 below, above = self._own[index], self._own[index + 1]
@@ -231,10 +246,10 @@ class StepTables:
         if not self._host_rows:
             return seconds
         host = (self._host_mixed if batch else self._host_rows)[rows] + self._host_tokens[batch]
-        return _beside_host(seconds, host) + self._serial[batch]
+        return _overlapped_with_host(seconds, host) + self._serial[batch]
 
 
-def _beside_host(seconds: float, host: float) -> float:
+def _overlapped_with_host(seconds: float, host: float) -> float:
     """Return the seconds of a step that takes `seconds` on the device while the host works for `host` seconds."""
     if host < NEGLIGIBLE_HOST * seconds:
         return seconds

@@ -42,11 +42,11 @@ def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
     averaging = sqrt(2.0 * (relaxation - 1.0 + exp(-relaxation))) / relaxation
     tail_state = int(np.searchsorted(np.cumsum(probability), percentile / 100.0))
 
-    def tpot_beside(others: float) -> float:
+    def tpot_with(others: float) -> float:
         return float(np.interp(others + 1.0, numbers, seconds))
 
-    typical = tpot_beside(mean)
-    batch_deviation = max(0.0, tpot_beside(mean + averaging * (tail_state - mean)) - typical)
+    typical = tpot_with(mean)
+    batch_deviation = max(0.0, tpot_with(mean + averaging * (tail_state - mean)) - typical)
     prefill, step = (float(np.interp(mean, numbers, one)) for one in (prefills, steps))
     busy = min(MAX_PREFILL_UTILISATION, arrivals * prefill)
     arrived = arrivals * (tokens * typical + prefill + step)  # requests that arrive during one stay and its prefill

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from whichgpu.catalog.architecture import architecture_of
+from whichgpu.catalog.architecture import architecture_named, architecture_of
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, generation, read_corrections
+from whichgpu.estimate.time.rooflines import roofline_factors, roofline_row, roofline_sources, roofline_tier
 from whichgpu.estimate.time.terms import TERMS
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
@@ -29,7 +30,8 @@ DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # `own_corrections` gives the first two
 TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
 UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors assumed if no GPU of a vendor was measured: from half to nearly three times
-MEASURED_VENDORS = ("nvidia", "amd")
+# Vendors of GPUs on which steps were measured, and the kinds of step; empty: all kinds. Of Intel's, single kernels were.
+MEASURED_VENDORS: Mapping[str, tuple[str, ...]] = {"nvidia": (), "amd": (), "apple": ("decode",)}
 GENERATION_STEPS = ("prefill", "decode", "generate")
 MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
 # Year in which serving engines got kernels for AMD: skinny GEMMs, custom all-reduce (vllm issue 14755), AITER (ROCm/vllm 629).
@@ -82,6 +84,11 @@ class CorrectionKey(msgspec.Struct, frozen=True):
         untuned = self.vendor == "amd" and self.year < ROCM_TUNED_YEAR and self.style == "serving"
         return f"rocm-before-{ROCM_TUNED_YEAR}" if untuned else ""
 
+    @property
+    def roofline(self) -> str:
+        """Family of an accelerator (tpu, neuron, gaudi) to which no multiplier fitted on GPUs applies; empty for GPUs."""
+        return architecture_named(self.architecture).roofline
+
     def applies(self, level: str) -> bool:
         """Whether corrections at a level (a key of LEVELS, such as `engine`) apply to this step; all but `platform` always do."""
         return level != "platform" or bool(self.platform)
@@ -116,7 +123,10 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         The tier is "other" if the generation was not measured in this number format, the engine not in this kind of step, or the
         engine on too few generations to predict another. "gpu" needs the engine measured on this GPU in this number format.
         """
-        if gpu.vendor not in MEASURED_VENDORS:
+        if family := architecture_of(gpu).roofline:
+            return roofline_tier(family, gpu.id, kind)
+        measured = MEASURED_VENDORS.get(gpu.vendor)
+        if measured is None or (measured and kind not in measured):
             return "none"
         unmeasured_format = precision and not self._measured_format(gpu, precision)
         generations = self._generations(engine)
@@ -151,6 +161,8 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         An engine measured on few generations predicts others poorly, so its range then also covers that of all engines; if it
         was measured on few GPUs, its range also covers that of any step.
         """
+        if row := roofline_row(gpu, kind):
+            return row.low, row.high
         table = self.ranges.get(tier, {})
         any_step = table.get("any", UNMEASURED_LOG_RANGE)
         all_engines = table.get(kind, any_step)
@@ -161,12 +173,18 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
             low, high = min(low, any_step[0]), max(high, any_step[1])
         return low, high
 
+    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
+        """Return the names of the sources whose measurements a time on a GPU comes from, under this engine."""
+        return (*roofline_sources(gpu), *CorrectionTables.sources_of(self, engine))
+
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
         """Return the multiplier of each time term (seconds of a class of operator or of host work), [terms, keys]."""
         import numpy as np
 
         for key in keys:
-            if key not in self.multiplier_cache:
+            if key not in self.multiplier_cache and key.roofline:
+                self.multiplier_cache[key] = roofline_factors(key.roofline)
+            elif key not in self.multiplier_cache:
                 levels = self._levels(key)
                 self.multiplier_cache[key] = [exp(sum(values.get(term, 0.0) for values in levels)) for term in TERMS]
         return np.array([self.multiplier_cache[key] for key in keys]).T

@@ -72,7 +72,7 @@ class OwnCalibration(Calibration, frozen=True):
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
         """Return the name of the user's record of measurements, followed by the sources of the shipped calibration."""
         own = self.own.get(gpu)
-        return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine))
+        return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine, gpu))
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
         """Return the shipped times the user's multipliers of each time term (class of operator or host work), [terms, keys]."""

@@ -1,4 +1,4 @@
-"""Tell which training or inference steps can be measured with random weights, and why others cannot."""
+"""Decide which training or inference steps can be measured with random weights, and why others cannot."""
 
 from __future__ import annotations
 

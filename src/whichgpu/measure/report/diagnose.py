@@ -27,7 +27,7 @@ DISK_WAIT = 0.1  # share of processor time waiting for disks from which disks co
 LINK_FULL, LINK_BUSY = 0.6, 0.3  # Shares of the PCIe bandwidth from which the link counts as full, and as busy.
 SLOW_CLOCK = 0.8  # Share of the highest clock below which the clock counts as reduced.
 HARD_WORK, LIGHT_WORK = 0.7, 0.5  # Shares of the power limit that mean a heavy and a light load.
-OFTEN, MOSTLY = 0.2, 0.5  # Shares of the readings from which a sign counts as frequent, and as prevailing.
+OFTEN, PREVAILING = 0.2, 0.5  # Shares of the readings from which a sign counts as frequent, and as prevailing.
 # Factors that convert each sign to percent, in the order of display.
 PERCENT_SCALES = {"load": 1, "memory": 1, "clock": 100, "power": 100, "link": 100, "thread": 100, "host": 100, "disk": 100}
 
@@ -87,7 +87,7 @@ def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
         yield "thermal", True
     if signs.supply >= OFTEN:
         yield "supply", True
-    if signs.capped >= MOSTLY and (signs.clock or 1.0) < SLOW_CLOCK:
+    if signs.capped >= PREVAILING and (signs.clock or 1.0) < SLOW_CLOCK:
         yield "power", True
     if (signs.link or 0) >= LINK_FULL:
         yield "pcie", True

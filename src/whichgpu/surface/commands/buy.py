@@ -7,7 +7,7 @@ from whichgpu.api.prices.buy import BuyAnswer, BuyRow
 from whichgpu.api.request.offers import BuyRequest
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount, significant
-from whichgpu.price.own import HOST_LEAST, HOST_SHARE
+from whichgpu.price.own import HOST_SHARE, MIN_HOST_PRICE
 from whichgpu.surface.candidate_cells import cost_parts, money_text
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_sources
@@ -65,7 +65,7 @@ def _lines(row: BuyRow, answer: BuyAnswer) -> list[Message]:
     hour = format_amount(row.own_per_hour.amount)
     lines = [msg("buy.parts", gpu=row.gpu_name, hour=hour, what=cost_parts("buy.part-", row.hour_lines))]
     if "host_price" in answer.defaults:
-        values = {"share": f"{HOST_SHARE:.0%}", "least": f"{HOST_LEAST:g} USD"}
+        values = {"share": f"{HOST_SHARE:.0%}", "least": f"{MIN_HOST_PRICE:g} USD"}
         lines.append(msg("recommend.assumed", what=msg("buy.host-usual", price=money_text(row.host), **values)))
     if row.rent is not None and row.rent_host is not None:
         machine = f"{row.rent.provider} {row.rent.instance}"

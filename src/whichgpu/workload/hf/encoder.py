@@ -102,7 +102,9 @@ def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transf
         square = hidden * (hidden + 1)
         projections = 0 if fields.flag("share_att_key", default=False) else square * len(across)
         kernel = fields.size("conv_kernel_size", default=0, low=0, high=100)
-        table += hidden * hidden * kernel + 3 * hidden if kernel else 0  # A convolution beside the first layer, and its norm.
+        table += (
+            hidden * hidden * kernel + 3 * hidden if kernel else 0
+        )  # A convolution parallel to the first layer, and its norm.
         return replace(shape, layer_other=projections, other=table)
     projections = hidden * hidden * len(across) + (hidden if "p2c" in across else 0)
     return replace(shape, key_bias=False, layer_other=projections, other=table)

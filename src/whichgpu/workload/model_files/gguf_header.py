@@ -201,7 +201,7 @@ class _HeaderReader:
         return self._take(self._count(what, MAX_NAME_BYTES, 1), what).decode("utf-8", "replace")
 
     def _count(self, what: Message, max_count: int, least_bytes: int) -> int:
-        """Read a count of items of at least `least_bytes` each; raise if the rest of the file cannot hold so many."""
+        """Read a count of items of at least `least_bytes` each; raise if the rest of the file is too short for them."""
         count = int(self._unpack(_COUNT, what))
         if count > max_count:
             raise self._error(msg("gguf.bad-count", what=what, count=count, most=max_count))

@@ -114,7 +114,7 @@ def test_designs_without_capacity_are_dropped_with_all_reasons(play: Play) -> No
     assert isinstance(reasons, tuple)
     assert reasons[0].id == "roles.empty"
     assert {reason.values.get("name") for reason in reasons[1:]} == {
-        NEW, OLD, f"{NEW}+{OLD}", f"{NEW} in halves", f"{OLD} in halves", f"{NEW}+{OLD} in halves",
+        NEW, OLD, f"{NEW}+{OLD}", f"{NEW} disaggregated", f"{OLD} disaggregated", f"{NEW}+{OLD} disaggregated",
     }  # fmt: skip
 
 
@@ -122,15 +122,15 @@ def test_design_with_useless_gpus_is_dropped_and_others_remain(play: Play) -> No
     play(able(new_both=2.0))
     answer = designs(RENTED, ONE)
     assert {one.name for one in answer.designs} == {NEW, f"{NEW}+{OLD}"}
-    assert [reason.values["name"] for reason in answer.left_out] == [OLD, f"{OLD} in halves"]
+    assert [reason.values["name"] for reason in answer.left_out] == [OLD, f"{OLD} disaggregated"]
 
 
-@pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} in halves"), (2.0, NEW)])
+@pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} disaggregated"), (2.0, NEW)])
 def test_disaggregated_design_is_listed_if_cheaper(play: Play, decode: float, best: str) -> None:
     play(able(new_both=2.0, new_prefill=6.0, new_decode=decode))
     answer = designs(RENTED[:1], ONE)
     assert answer.best.name == best
-    assert {one.name: one.disaggregated for one in answer.designs}[best] is best.endswith("halves")
+    assert {one.name: one.disaggregated for one in answer.designs}[best] is best.endswith("disaggregated")
 
 
 @pytest.mark.parametrize(("disaggregated", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])

@@ -173,12 +173,12 @@ def test_a_small_cluster_gets_roles_and_reasons() -> None:
 @pytest.mark.parametrize(
     ("whole", "disaggregated", "best"),
     [
-        (1.0, 1.3, "halves"),
-        (1.0, 1.01, "whole"),
-        (1.0, 0.8, "whole"),
-        (0.2, 0.3, "halves"),
-        (1.6, 2.5, "whole"),
-        (0.0, 0.4, "halves"),
+        (1.0, 1.3, "disaggregated"),
+        (1.0, 1.01, "aggregated"),
+        (1.0, 0.8, "aggregated"),
+        (0.2, 0.3, "disaggregated"),
+        (1.6, 2.5, "aggregated"),
+        (0.0, 0.4, "disaggregated"),
     ],
 )
 def test_no_transfers_without_need(whole: float, disaggregated: float, best: str) -> None:
@@ -186,7 +186,10 @@ def test_no_transfers_without_need(whole: float, disaggregated: float, best: str
     nothing = Assignment((), 0.0, 0.0)
     assert (
         better_serving(
-            {"whole": SimulatedAssignment(nothing, {}, {}, whole), "halves": SimulatedAssignment(nothing, {}, {}, disaggregated)}
+            {
+                "aggregated": SimulatedAssignment(nothing, {}, {}, whole),
+                "disaggregated": SimulatedAssignment(nothing, {}, {}, disaggregated),
+            }
         )
         == best
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.dispatch import estimate_memory, least_training_memory
+from whichgpu.estimate.memory.dispatch import estimate_memory, minimum_training_memory
 from whichgpu.estimate.memory.training.transformer import allocated_parts, transformer_parts
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
@@ -27,4 +27,4 @@ def test_the_same_parts(model: str, fields: dict[str, Any]) -> None:
     task = "finetune" if "lora_rank" in fields else "train"
     workload = fill_defaults(from_object({"task": task, "model": model, "batch": 8, **fields}).workload, shape)
     assert allocated_parts(workload, shape) == transformer_parts(workload, shape)[0]
-    assert 0.0 < least_training_memory(workload, shape) < estimate_memory(workload, shape).device.low
+    assert 0.0 < minimum_training_memory(workload, shape) < estimate_memory(workload, shape).device.low

@@ -150,7 +150,7 @@ def test_every_precision_has_bytes_and_every_type_a_sane_size() -> None:
         assert 0 < weight_bytes(shapes.MIXTRAL, name) <= weight_bytes(shapes.MIXTRAL, "fp32")
     assert set(MIXES.values()) <= set(TYPES)
     assert all(1 <= TYPES[base].bits <= 32 for base in MIXES.values())
-    assert all(1 <= block.bits <= 64 for block in TYPES.values())  # files may hold f64 and i64 beside weights
+    assert all(1 <= block.bits <= 64 for block in TYPES.values())  # files may hold f64 and i64 tensors in addition to weights
 
 
 def test_names_are_read_loosely_and_unknown_ones_refused() -> None:

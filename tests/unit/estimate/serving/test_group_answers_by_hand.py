@@ -187,14 +187,14 @@ def test_a_rate_between_those_drawn_is_narrowed() -> None:
 
 
 NONE = LatencyPercentiles((1.0,), 1.0)
-TOLD = Summary(1000, (50.0, 99.0), NONE, NONE, NONE, 1.0, 1.0, None, None, 1.0, (), growing=False)
+SUMMARY = Summary(1000, (50.0, 99.0), NONE, NONE, NONE, 1.0, 1.0, None, None, 1.0, (), growing=False)
 
 
 def warning_ids(saturated: bool = False, percentile: float = 95.0, **changed: Any) -> list[str]:
     outcome = replace(
         SERVER.run(LOAD.arrivals()), **{name: changed.pop(name) for name in ("refused", "preempted") if name in changed}
     )
-    messages = _warnings(outcome, replace(TOLD, **changed), LOAD, 10.0, saturated, Objectives(1.0, percentile=percentile))
+    messages = _warnings(outcome, replace(SUMMARY, **changed), LOAD, 10.0, saturated, Objectives(1.0, percentile=percentile))
     return [one.id.removeprefix("serving.") for one in messages]
 
 

@@ -72,7 +72,7 @@ def _rows(types: list[msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | Rej
             continue
         rows = list(_offers(gpu_type))
         if not rows:
-            read.aside += 1  # A type that nobody offers now has no price.
+            read.aside += 1  # A GPU type without current offers has no price.
         yield from rows
 
 

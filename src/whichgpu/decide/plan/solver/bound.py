@@ -30,7 +30,7 @@ class Fees(msgspec.Struct, frozen=True):
     spot: dict[int, float] = msgspec.field(default_factory=dict)  # fee per GPU beyond the spot share, by level
 
     def rebate(self, problem: Problem) -> float:
-        """Return the sum of fee times limit per average hour; the bound is reduced by it, since nobody pays these fees."""
+        """Return the sum of fee times limit per average hour; the bound is reduced by it, since these fees are not paid."""
         options = sum(fee * problem.pools[p].options[w].limit for (_, p, w), fee in self.options.items())
         return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
 

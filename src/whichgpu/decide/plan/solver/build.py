@@ -44,7 +44,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Formulation(msgspec.Struct, frozen=True):
-    """The solver's problem, and what its columns (models on machines), buckets of requests and load levels stand for."""
+    """The solver's problem, and what its columns (models on machines), buckets of requests and load levels represent."""
 
     problem: Problem
     columns: tuple[Column, ...]

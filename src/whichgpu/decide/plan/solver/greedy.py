@@ -23,11 +23,11 @@ def greedy_applies(problem: Problem) -> bool:
     """Return whether the greedy plan applies: one load level, no limits on machines, quotas or budget, and no jobs."""
     bounded = any(np.isfinite(option.limit) for pool in problem.pools for option in pool.options)
     filled = all(problem.uses[j] == problem.pools[int(p)].size for j, p in enumerate(problem.pool_of))
-    beside = (
+    constrained = (
         problem.quotas or problem.jobs or problem.current is not None or problem.budget is not None or problem.slices is not None
     )
     spot = problem.spot_share < 1 and any(option.term == "spot" for pool in problem.pools for option in pool.options)
-    return problem.levels == 1 and not bounded and filled and not beside and not spot
+    return problem.levels == 1 and not bounded and filled and not constrained and not spot
 
 
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:

@@ -21,7 +21,7 @@ MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
 ALLOCATED_RANGE, DEVICE_RANGE = (0.9925, 1.0075), (0.965, 1.035)
 ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER = (0.94, 1.13), (0.92, 1.14)
 # Bytes on the device are 1.004 to 1.30 times the peak of the tensors' own bytes in 1,026 requests; the bound leaves 5% more.
-LEAST_PER_ALLOCATED = 0.95
+MIN_RESERVED_PER_ALLOCATED = 0.95
 
 
 def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
@@ -44,7 +44,7 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
 
 def least_memory(workload: Workload, shape: Transformer) -> float:
     """Return bytes below the range of what training needs, from the tensors' sizes without the allocator's segments."""
-    return sum(allocated_parts(workload, shape).values()) * LEAST_PER_ALLOCATED * DEVICE_RANGE_OTHER[0]
+    return sum(allocated_parts(workload, shape).values()) * MIN_RESERVED_PER_ALLOCATED * DEVICE_RANGE_OTHER[0]
 
 
 def _as_measured(workload: Workload) -> bool:

@@ -43,7 +43,7 @@ def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arra
     start = stack.parameter(p, "attention.clocks_per_query_block")
     start = start * np.where(asynchronous, 1.0, p["attention.query_block_ratio.synchronous"])
     blocks, pairs, flops_per_pair = _tiles(stack)
-    unit, rounds = _wide(stack.unit), np.ceil(blocks / gpus.sms)  # an SM runs so many blocks one after another
+    unit, rounds = _wide(stack.unit), np.ceil(blocks / gpus.sms)  # blocks that an SM runs one after another
     gemms = pairs * flops_per_pair * np.maximum(rounds / gpus.sm_rates[unit], blocks / gpus.sustained_rates[unit])
     compute = gemms * slowdown + rounds * (pairs * exponential + start) / gpus.clock
     compute = np.maximum(compute, power_bound(stack.flops, stack.unit, gpus, p))

@@ -13,15 +13,15 @@ from whichgpu.estimate.time.operators import CLASS_BY_KIND
 # measured ratios are 2.4 on the H200, 3 to 5 on others).
 MAX_L2_SPEEDUP = 8.0
 # Weights and KV caches were last touched a whole step ago, so the L2 holds nothing of them unless an operator says so.
-COLD_KINDS = ("gemm", "grouped_gemm", "moe", "weight_only_gemm", "decode_attention")
+COLD_KINDS = ("gemm", "grouped_gemm", "moe", "weight_only_gemm", "mmq_gemm", "decode_attention")
 
 
 def floor_seconds(stack: OperatorStack, gpus: GpuColumns, burst: bool = False) -> Array:
-    """Return the least seconds of one call of each operator, whatever kernel runs it, [gpus, operators, batches].
+    """Return the minimum seconds of one call of each operator, whatever kernel runs it, [gpus, operators, batches].
 
     Arithmetic runs at the rate that the power limit lets a chip sustain, or (`burst`, for a kernel timed alone) at the peak.
     """
-    transfer: Array = least_bytes(stack, gpus) / gpus.bandwidth
+    transfer: Array = minimum_bytes(stack, gpus) / gpus.bandwidth
     if not stack.flops.any():
         return transfer
     unit = stack.unit if stack.unit in gpus.peaks else "fp32"
@@ -31,11 +31,11 @@ def floor_seconds(stack: OperatorStack, gpus: GpuColumns, burst: bool = False) -
     return np.maximum(flops / rates[unit], transfer)
 
 
-def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
+def minimum_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
     """Return the bytes that memory must move for each operator: all but those the L2 may hold before and after it.
 
-    A kernel finds at most an L2's worth of its inputs there, and leaves at most as much of its results; such bytes count an
-    eighth.
+    At most an L2's worth of a kernel's inputs, and as much of its outputs, can be in the L2, whose bandwidth is taken as
+    `MAX_L2_SPEEDUP` times the memory's.
     """
     kind = CLASS_BY_KIND[stack.ops[0].kind]
     share = memory.min_byte_share(stack) if kind == "memory" else 1.0

@@ -69,7 +69,7 @@ def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p:
 
 
 def activation_bytes(stack: OperatorStack) -> Array:
-    """Return the bytes an MoE layer's kernels move beside weights if each reads its input and writes its output once."""
+    """Return the bytes an MoE layer's kernels move in addition to weights if each reads its input and writes its output once."""
     rows, hidden, inner = stack.size("rows"), stack.size("hidden"), stack.size("ffn")
     operands = np.where(weight_only(stack), ACTIVATION_BYTES, min(UNITS[stack.unit].bytes, ACTIVATION_BYTES))
     gathered = rows * hidden * (ACTIVATION_BYTES + operands)

@@ -31,8 +31,9 @@ def layer_kinds(shape: Transformer, parallel: Parallel, stage: int = 0) -> tuple
 def slowest_stage(shape: Transformer, stages: int) -> int:
     """Return the pipeline stage with the most arithmetic in training; the last one also has the output head.
 
+    >>> from whichgpu.catalog.store import Catalog
     >>> from whichgpu.workload.models import find_model
-    >>> [slowest_stage(find_model(name), 8) for name in ("llama-3-70b", "llama-3.1-405b")]
+    >>> [slowest_stage(find_model(name, Catalog()), 8) for name in ("llama-3-70b", "llama-3.1-405b")]
     [7, 0]
     """
     if stages == 1 or shape.encoder_layers:

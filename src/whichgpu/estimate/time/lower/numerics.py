@@ -10,7 +10,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
 class Numerics(msgspec.Struct, frozen=True):
-    """Number formats of a pass: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type beside fp32."""
+    """Number formats of a pass: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type used with fp32."""
 
     unit: str
     widths: ElementWidths

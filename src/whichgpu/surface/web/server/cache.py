@@ -52,7 +52,9 @@ class AnswerCache:
             return await asyncio.shield(pending.task)
         finally:
             pending.waiting -= 1
-            if not pending.waiting and not pending.task.done():  # Nobody waits; a worker that has begun still finishes.
+            if (
+                not pending.waiting and not pending.task.done()
+            ):  # No client waits any more; a worker that has begun still finishes.
                 self._pending.pop(key, None)
                 pending.task.cancel()
 

@@ -33,7 +33,7 @@ def bound_connections(config: uvicorn.Config, limits: Limits) -> None:
 
 
 class RequestTracker:
-    """ASGI middleware that tells a request's connection when the request begins and ends."""
+    """ASGI middleware that notifies a request's connection when the request begins and ends."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

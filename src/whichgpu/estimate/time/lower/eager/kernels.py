@@ -49,7 +49,7 @@ class KernelWriter(msgspec.Struct):
     numerics: Numerics
     training: bool = True
     frozen: bool = False  # weights have no gradients
-    lora_rank: int = 0  # rank of adapters beside frozen weights; 0: none
+    lora_rank: int = 0  # rank of LoRA adapters on frozen weights; 0: none
     targets: frozenset[str] = frozenset()  # projections with an adapter; empty: all
     quantised: bool = False  # frozen weights are 4-bit and dequantised for every GEMM (QLoRA)
     accumulates: bool = False  # GEMMs of weight gradients add to the gradients of earlier micro-batches

@@ -46,6 +46,8 @@ def fused_pass(
     precision = workload.precision or "bf16"
     stored = weight_storage(shape, precision, numerics(precision).half)  # A shard takes its part of the scales and no more.
     shape = tensor_share(shape, workload.parallel)
+    if engine.pads_heads and workload.parallel.tp > 1:
+        shape = replace(shape, kv_heads=shape.heads)
     cache = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = InferencePass(
         batch=batch,
