@@ -45,7 +45,8 @@ ONES = """
     memory.bandwidth_share memory.bandwidth_share.softmax_in_registers attention.dropout_slowdown attention.peak_share
     attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share attention.peak_share_ratio.synchronous
     attention.query_block_ratio.synchronous attention.fp8_speedup attention.mla_peak_share attention.mla_peak_share.synchronous
-    attention.mla_fp8_speedup gemm.mmq_dot_product_slowdown gemm.arithmetic_slowdown.weight_only_gemm.mmq
+    attention.mla_fp8_speedup mmq.slowdown mmq.slowdown.dot_products mmq.vector_products_per_clock
+    mmq.vector_products_per_clock.amd mmq.nested_scales_slowdown
 """.split()
 SHARP, NEVER = 1e4, 1e9  # exponent of a maximum without overlap; ratio that no operator reaches
 NEUTRAL = {
@@ -64,7 +65,8 @@ def column(value: float) -> np.ndarray:
 
 def toy(**changed: Any) -> GpuColumns:
     """Columns of the GPU with some of them changed; `sustained_rates={"fp16": 2e13}` changes one unit."""
-    each: dict[str, float] = {"matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0, "bulk_copies": 1.0,
+    each: dict[str, float] = {"matrix_units": 1.0, "matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0,
+                              "bulk_copies": 1.0,
                               "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0,
                               "bandwidth": 1e12,
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip

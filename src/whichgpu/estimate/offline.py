@@ -73,8 +73,8 @@ def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Fl
     if workload.generating and shape.is_generative:
         largest = MemoryCurve(workload, shape, "batch", memory, max_size=MAX_CONCURRENCY).largest(usable)
         if engine_of(workload).memory.reservation == "free-share":  # The KV cache takes a share of what is left, not all.
-            most = replace(workload, batch=max(1, largest) * workload.parallel.dp, micro_batch=None)
-            largest = fitting_batch(most, shape, gpu) // workload.parallel.dp
+            largest_request = replace(workload, batch=max(1, largest) * workload.parallel.dp, micro_batch=None)
+            largest = fitting_batch(largest_request, shape, gpu) // workload.parallel.dp
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 
     def need(size: float) -> Figure:

@@ -83,7 +83,7 @@ def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], 
         assert one.fits != "fits" or one.throughput.value <= answer.throughput.value * 1.001
 
 
-def test_the_batch_chosen_is_not_capped_when_asked_for() -> None:
+def test_chosen_batch_is_not_capped_when_requested() -> None:
     """TensorRT-LLM's KV cache takes nine tenths of the memory that the model leaves."""
     fields: dict[str, Any] = {"gpu": "H100 SXM", "engine": "tensorrt-llm", "seq_in": 1024, "seq_out": 1024}
     chosen = whichgpu.estimate("batch", "gpt-oss-20b", **fields).request["batch"]

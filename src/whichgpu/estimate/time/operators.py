@@ -32,8 +32,11 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     # if gated); `weight`: stored bytes of the experts touched; role: the weights' format (16bit, fp8, fp8_block, nvfp4,
     # mxfp4, dequantised) and the engine, as in `fp8_block.vllm`
     "moe": "moe",
-    # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
+    # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf
     "weight_only_gemm": "gemm",
+    # llama.cpp's GEMM of quantised weights: m, n, k; `weight`: stored bytes; nested_scales (1 for K-quants and IQ); for
+    # experts also `batch` (experts touched) and `tokens` (m rows in all)
+    "mmq_gemm": "gemm",
     # flash attention: batch (sequences), heads, kv_heads, queries, keys (read), dim, value_dim, causal (1 or 0), narrow_kv (1 if
     # the KV cache is below 16 bits); role: paged (a serving engine's prefill), mla (MLA's)
     "attention": "attention",
@@ -65,6 +68,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "dropout": "memory",
     "optimizer": "memory",
 }
+# Timing model ("curve") of each kind of operator: that of its class, or its own.
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq"}
 
 
 class Op(msgspec.Struct, frozen=True):

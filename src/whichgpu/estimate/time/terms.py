@@ -26,6 +26,7 @@ KERNEL_GAP_SECONDS = 1.0e-6  # device seconds between two kernels that the host 
 FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6  # host seconds per framework call
 FIXED_STEP_SECONDS = 1.0e-4  # host seconds per step
 SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step
+WEIGHT_ONLY_KINDS = ("weight_only_gemm", "mmq_gemm")
 
 
 class TimeTerms(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ def dominant_unit_class(ops: tuple[Op, ...]) -> str:
     """
     flops_by_class: dict[str, float] = {}
     for op in ops:
-        unit = "half" if op.kind == "weight_only_gemm" else UNITS[op.unit].term_class
+        unit = "half" if op.kind in WEIGHT_ONLY_KINDS else UNITS[op.unit].term_class
         flops = op.flops * op.count
         total = float(flops if isinstance(flops, (int, float)) else flops.sum())
         flops_by_class[unit] = flops_by_class.get(unit, 0.0) + total

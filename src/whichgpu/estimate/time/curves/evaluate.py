@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.estimate.time.curves import attention, conv, gemm, memory, moe, roofline
+from whichgpu.estimate.time.curves import attention, conv, gemm, memory, mmq, moe, roofline
 from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
-from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, CURVE_BY_KIND, Op
 
 TIME_CLASSES = ("gemm", "stream", "attention", "conv", "moe", "memory")  # "stream" is the part of GEMM time spent reading weights
 STREAM_INDEX = TIME_CLASSES.index("stream")
@@ -21,9 +21,14 @@ CACHED_NUMBERS = 1 << 17  # largest array that stays in a CPU core's cache; more
 CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
     "gemm": gemm.seconds,
     "moe": moe.seconds,
+    "mmq": mmq.seconds,
     "attention": attention.seconds,
     "conv": conv.seconds,
     "memory": memory.seconds,
+}
+CURVES_WITH_READ_SHARE: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], tuple[Array, Array]]] = {
+    "gemm": gemm.seconds_and_read_share,
+    "mmq": mmq.seconds_and_read_share,
 }
 
 
@@ -156,8 +161,9 @@ def _kernel_curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tupl
 
 
 def _curve_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
-    curve = CLASS_BY_KIND[group.ops[0].kind]
-    return gemm.seconds_and_read_share(group, gpus, p) if curve == "gemm" else (CURVES[curve](group, gpus, p), None)
+    curve = CURVE_BY_KIND[group.ops[0].kind]
+    with_read_share = CURVES_WITH_READ_SHARE.get(curve)
+    return with_read_share(group, gpus, p) if with_read_share else (CURVES[curve](group, gpus, p), None)
 
 
 def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
@@ -175,8 +181,8 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
         np.subtract(1.0, missed, out=missed)
         byte_seconds = byte_seconds * memory.min_byte_share(group) * missed
     flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
-    if (own := group.has_role(gemm.MMQ)).any():
-        flops = np.where(own, flops * gemm.mmq_slowdown(gpus, p), flops)
+    if group.ops[0].kind == "mmq_gemm":
+        flops = flops * mmq.slowdown(gpus, p)
     return flops / gpus.peaks[unit], byte_seconds
 
 
@@ -201,5 +207,5 @@ def stacks_by_curve(ops: Sequence[Op]) -> list[tuple[list[int], OperatorStack]]:
     """Stack operators with the same timing model and arithmetic unit (e.g. fp8), each stack with its operators' indices."""
     places_by_curve: dict[tuple[str, str], list[int]] = {}
     for place, op in enumerate(ops):
-        places_by_curve.setdefault((CLASS_BY_KIND[op.kind], op.unit), []).append(place)
+        places_by_curve.setdefault((CURVE_BY_KIND[op.kind], op.unit), []).append(place)
     return [(places, stack_operators(unit, [ops[place] for place in places])) for (_, unit), places in places_by_curve.items()]

@@ -13,7 +13,7 @@ from whichgpu.estimate.time.operators import CLASS_BY_KIND
 # measured ratios are 2.4 on the H200, 3 to 5 on others).
 MAX_L2_SPEEDUP = 8.0
 # Weights and KV caches were last touched a whole step ago, so the L2 holds nothing of them unless an operator says so.
-COLD_KINDS = ("gemm", "grouped_gemm", "moe", "weight_only_gemm", "decode_attention")
+COLD_KINDS = ("gemm", "grouped_gemm", "moe", "weight_only_gemm", "mmq_gemm", "decode_attention")
 
 
 def floor_seconds(stack: OperatorStack, gpus: GpuColumns, burst: bool = False) -> Array:

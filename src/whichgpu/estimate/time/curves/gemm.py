@@ -15,10 +15,7 @@ ALIGNED_ELEMENTS: Final = 8.0  # elements to which rows in memory must be aligne
 SMALL_SIDE: Final = 64.0  # largest m and n of the batched GEMMs that have their own kernels
 MISALIGNED_TILE_SIDE: Final = 128.0  # smallest tile side of kernels for misaligned rows
 TINY: Final = 1e-300  # avoids 0/0
-MMQ: Final = "mmq"  # llama.cpp's int8 kernels for quantised weights
 CUBLASLT: Final = "cublaslt"  # cuBLASLt's kernels for quantised operands, which training runs (NVIDIA Transformer Engine)
-MMQ_DEQUANTISED_ROWS: Final = 64.0  # rows from which chips without int8 matrix units dequantise for cuBLAS (llama.cpp, mmq.cuh)
-DEQUANTISED_BYTES: Final = 4.0  # bytes per weight of an fp16 copy of the weights: written, then read by the GEMM
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -48,10 +45,7 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, row_by_row = bandwidth_seconds(stack, gemms, small, gpus, p)
     np.minimum(compute, row_by_row, out=compute)
-    overlapped = soft_max(compute, memory, p["gemm.overlap_exponent"])
-    if (own := stack.has_role(MMQ)).any():  # Each block loads its weights, then multiplies them by all rows.
-        overlapped = np.where(own, compute + memory, overlapped)
-    total = overlapped + p["gemm.fixed_seconds"] * gpus.latency
+    total = soft_max(compute, memory, p["gemm.overlap_exponent"]) + p["gemm.fixed_seconds"] * gpus.latency
     return total, _fourth_power(memory) / (_fourth_power(memory) + _fourth_power(compute) + TINY)
 
 
@@ -107,8 +101,6 @@ def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumn
     """Return the factor by which a GEMM's arithmetic is slower: misaligned rows, transposed operands, dequantised weights."""
     unit = stack.unit
     factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.parameter(p, "gemm.arithmetic_slowdown")
-    if (own := stack.has_role(MMQ)).any():
-        factor = np.where(own, mmq_slowdown(gpus, p), factor)
     if UNITS[unit].product_class == "16bit" and (grouped := stack.is_kind("grouped_gemm")).any():
         newest = gpus.matrix_rows >= MATRIX_ROWS["tcgen05"]
         factor = factor * np.where(grouped & newest, p["gemm.grouped_slowdown.tcgen05"], 1.0)
@@ -124,13 +116,6 @@ def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumn
         transposed = np.where(stack.has_role("wgrad"), p["gemm.transposed_slowdown.tf32_wgrad"], dgrad)
         factor = factor * np.where(bulk, transposed, 1.0)
     return factor
-
-
-def mmq_slowdown(gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the slowdown of llama.cpp's MMQ kernels against plain int8 GEMMs; chips without fast int8 run cuBLAS instead."""
-    tensor_cores, dot_products = p["gemm.arithmetic_slowdown.weight_only_gemm.mmq"], p["gemm.mmq_dot_product_slowdown"]
-    native = np.where(gpus.native["fp16"] > 0, tensor_cores, dot_products)  # Pascal has int8 but no 16-bit units.
-    return np.where(gpus.native["int8"] > 0, native, 1.0)
 
 
 def dequantised_expert_slowdown(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -152,14 +137,11 @@ def bandwidth_seconds(
         small_share = p["gemm.bandwidth_share.small_batched"]
         share = np.where(gemms.batch > 1, small_share + (share - small_share) * growth, share)
     rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.architecture_multiplier.bandwidth") * share
-    vectors = stack.has_role("gguf", "mmq")
+    vectors = stack.has_role("gguf")
     if vectors.any():  # These kernels keep few loads in flight, which limits the bytes an SM reads per clock.
         rate = np.where(vectors, np.minimum(rate, p["gemm.llama_cpp_bytes_per_clock"] * gpus.sms * gpus.clock), rate)
     cached = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - cached * (1.0 - 1.0 / p["gemm.l2_speedup"])) / rate
-    if (own := stack.has_role(MMQ)).any():
-        copied = own & (gpus.native[stack.unit] == 0) & (gemms.m >= MMQ_DEQUANTISED_ROWS)
-        memory = memory + np.where(copied, gemms.n * gemms.k * DEQUANTISED_BYTES, 0.0) / rate
     weights = gemms.batch * np.maximum(gemms.m, gemms.n) * gemms.k
     repeats = np.maximum(np.minimum(gemms.m, gemms.n) - 1.0, 0.0)  # The mean rows of an expert may be below 1.
     row_by_row = repeats * weights * p["gemm.row_by_row_read_ratio"] * UNITS[stack.unit].bytes

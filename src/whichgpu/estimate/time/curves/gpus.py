@@ -46,6 +46,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
     sm_rate_vs_reference: dict[str, Array]  # by arithmetic unit: an SM's FLOPs per clock relative to the H200's, at most 1
     sm_rates: dict[str, Array]  # by arithmetic unit: FLOP/s of one SM
     native: dict[str, Array]  # by arithmetic unit: 1 if GEMMs use the chip's own
+    matrix_units: Array  # 1 if the chip has matrix units: tensor cores, matrix cores
     matrix_convolutions: Array  # 1 if convolutions run on matrix units
     dot_product_share: Array  # share of the 16-bit rate that convolutions achieve without matrix units
     winograd: Array  # 1 if libraries have Winograd kernels
@@ -155,6 +156,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         sm_rate_vs_reference={unit: _column([_sm_rate_vs(reference, *row, unit) for row in rows]) for unit in UNITS},
         sm_rates={unit: _column([_sm_rate(*row, clock, unit) for row, clock in by_clock]) for unit in UNITS},
         native={unit: _column([float(_has_unit(gpu, unit)) for gpu in gpus]) for unit in UNITS},
+        matrix_units=_column([float("tensor-cores" in gpu.supports) for gpu in gpus]),
         matrix_convolutions=_column([float(_has_matrix_convolutions(*row)) for row in rows]),
         dot_product_share=_column([kind.dot_product_share for kind in kinds]),
         winograd=_column([float(bool(kind.winograd)) for kind in kinds]),

@@ -167,7 +167,7 @@ def test_stored_weight_bytes_decide_decode_reads(precision: str, share: float) -
     plain = ops_of("llama-3.1-8b", "decode", precision="bf16", batch=1, seq_in=16, engine=engine)
     packed = ops_of("llama-3.1-8b", "decode", precision=precision, batch=1, seq_in=16, engine=engine)
     head = 2 * 128256 * 4096 if engine == "vllm" else 0
-    kinds = ("gemm", "weight_only_gemm")
+    kinds = ("gemm", "weight_only_gemm", "mmq_gemm")
     assert (total(packed, "read", *kinds) - head) == pytest.approx(share * (total(plain, "read", *kinds) - head), rel=0.02)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -29,21 +31,6 @@ class FusedKernels(msgspec.Struct):
     def unit(self) -> str:
         """Arithmetic unit of unquantised GEMMs."""
         return self.stored.unit
-
-    @property
-    def dequantising_kernel(self) -> str:
-        """Variant of the kernel that multiplies weight-only quantised weights, such as `marlin`."""
-        return self.traits.weight_only_gemm
-
-    @property
-    def weight_only_unit(self) -> str:
-        """Arithmetic unit of the kernel that multiplies weight-only quantised weights."""
-        return self.unit
-
-    @property
-    def weight_only_input_bytes(self) -> float:
-        """Bytes of an input element that the kernel for weight-only quantised weights reads."""
-        return self.width
 
     @property
     def dtype(self) -> str:
@@ -80,10 +67,12 @@ class FusedKernels(msgspec.Struct):
         moved = rows * columns * self.width * tensors / 2
         self.move("norm", moved, moved, {"rows": rows, "width": columns}, role="fused")
 
-    def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
+    def linear(
+        self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: Sequence[Number] = ()
+    ) -> None:
         """Append a linear layer of matrices `roles` (such as attn_q); its input is quantised first if the precision needs that.
 
-        The model stores the layer in `parts` matrices, which are multiplied in one GEMM.
+        The model stores the layer in matrices of `parts` outputs each, which are multiplied in one GEMM.
         """
         weight = self.stored.size(k, n, *roles)
         if self.stored.unquantised(*roles):
@@ -102,11 +91,19 @@ class FusedKernels(msgspec.Struct):
             read = rows * k * record.operand_bytes + weight
             return [*quantising, Op("gemm", record.operand_unit, flops, read, written, sizes, calls=self.calls)]
         if stored.weight_only:
-            read, role = rows * k * self.weight_only_input_bytes + weight, self.dequantising_kernel
+            read, role = rows * k * width + weight, self.traits.weight_only_gemm
             sizes |= {"weight": weight}
-            op = Op("weight_only_gemm", self.weight_only_unit, flops, read, written, sizes, calls=self.calls, role=role)
+            op = Op("weight_only_gemm", self.unit, flops, read, written, sizes, calls=self.calls, role=role)
             return [*quantising, op] if self.traits.weight_only_gemm == "gguf" else [op]
         return [self.plain_gemm(rows, k, n, weight)]
+
+    def expert_ops(self, rows: Number, k: float, n: float, touched: Number, tokens: Number, *roles: str) -> list[Op]:
+        """Return the kernels of one grouped GEMM: `rows` rows, `touched` experts with matrices `roles`, chosen by `tokens`."""
+        stored = self.stored
+        *quantising, op = self.linear_ops(rows, k, n, touched * stored.size(k, n, *roles))
+        sizes = {"m": rows, "n": n, "k": k, "batch": touched, "unpacked": float(stored.weight_only)}
+        unit, role = self.unit if stored.weight_only else op.unit, "fused" if self.traits.fused_experts else "eager"
+        return [*quantising, Op("grouped_gemm", unit, op.flops, op.read, op.write, sizes, calls=self.calls, role=role)]
 
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
         """Return a GEMM that is never quantised: a router, a 16-bit output head."""

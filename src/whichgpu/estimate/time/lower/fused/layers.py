@@ -57,7 +57,8 @@ def fused_layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, 
 
 def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, window: int) -> None:
     queries, keys = float(shape.heads * shape.head_dim), float(shape.kv_heads * shape.head_dim)
-    kernels.linear(step.rows, shape.hidden, queries + 2 * keys, "attn_qkv", "attn_q", "attn_k", "attn_v", parts=3)
+    parts = (queries, keys, keys)
+    kernels.linear(step.rows, shape.hidden, sum(parts), "attn_qkv", "attn_q", "attn_k", "attn_v", parts=parts)
     if shape.qk_norm and not kernels.traits.fused_qk_norm:
         kernels.norm(step.rows * (shape.heads + shape.kv_heads), float(shape.head_dim), 2.0)
     _positions(kernels, shape, step, queries, 2 * keys)
@@ -124,7 +125,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
 
 def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, kind: str = "") -> None:
     ups = 2.0 if shape.gated else 1.0
-    kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}", parts=int(ups))
+    kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}", parts=(float(ffn),) * int(ups))
     if shape.gated or not kernels.traits.fused_activation:
         kernels.elementwise(rows * ups * ffn * kernels.width, rows * ffn * kernels.width, role="gated" if shape.gated else "")
     kernels.linear(rows, ffn, shape.hidden, f"ffn_down{kind}")
@@ -167,26 +168,22 @@ def _separate_moe(
     hidden, traits = float(shape.hidden), kernels.traits
     moved = routed * hidden * kernels.width
     ups = 2.0 if shape.gated else 1.0
+    gguf = traits.weight_only_gemm == "gguf"
+    separate_biases = gguf and experts.bias  # llama.cpp adds them in kernels of their own (add_id)
     kernels.elementwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing_kernels))
     if not traits.fused_experts:
         kernels.elementwise(moved, moved)  # Rows are gathered by expert.
-    _grouped_gemm(kernels, routed, hidden, ups * experts.ffn, touched, "ffn_gate_exps", "ffn_up_exps")
+    kernels.put(*kernels.expert_ops(routed, hidden, ups * experts.ffn, touched, rows, "ffn_gate_exps", "ffn_up_exps"))
+    if separate_biases:
+        kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * ups * experts.ffn * kernels.width)
     kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
-    _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
+    kernels.put(*kernels.expert_ops(routed, float(experts.ffn), hidden, touched, rows, "ffn_down_exps"))
+    if separate_biases:
+        kernels.elementwise(moved, moved)
+    if gguf:
+        kernels.elementwise(moved, moved)  # product with router weights
     if traits.fused_experts:
         kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum of each token's expert outputs
     else:
         kernels.elementwise(moved, moved)  # product with router weights
         kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # atomic sum per token
-
-
-def _grouped_gemm(kernels: FusedKernels, rows: Number, k: float, n: float, touched: Number, *roles: str) -> None:
-    """Append one grouped GEMM over the experts that are touched."""
-    stored = kernels.stored
-    *quantising, op = kernels.linear_ops(rows, k, n, touched * stored.size(k, n, *roles))
-    sizes = {"m": rows, "n": n, "k": k, "batch": touched, "unpacked": float(stored.weight_only)}
-    role = "fused" if kernels.traits.fused_experts else "eager"
-    unit = kernels.unit if stored.weight_only else op.unit
-    if stored.weight_only and kernels.dequantising_kernel == "mmq":
-        role, unit = "mmq", op.unit
-    kernels.put(*quantising, Op("grouped_gemm", unit, op.flops, op.read, op.write, sizes, calls=kernels.calls, role=role))

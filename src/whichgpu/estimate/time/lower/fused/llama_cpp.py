@@ -8,6 +8,8 @@ tensor cores from Turing on, in dot products (dp4a) on Pascal. Chips with neithe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
@@ -18,7 +20,7 @@ LIBRARY_ROWS = 64.0  # number of rows from which cuBLAS is used
 KEY_STEP = 32.0  # keys; the KV cache is read in multiples of this
 HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
 Q8_1_BYTES = 36 / 32  # bytes of an input element quantised for MMQ
-VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # variants of llama.cpp's own GEMM kernels: for few rows, for any
+VECTOR_KERNEL = "gguf"  # variant of llama.cpp's own GEMM kernels for few rows
 
 
 class LlamaCppKernels(FusedKernels):
@@ -58,18 +60,21 @@ class LlamaCppKernels(FusedKernels):
             read = 2.0 * write
         FusedKernels.elementwise(self, read, write, count, role)
 
-    def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
-        """Append `parts` separate linear layers, which other engines multiply in one GEMM."""
-        n, weight = n / parts, self.stored.size(k, n, *roles) / parts
+    def linear(
+        self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: Sequence[Number] = ()
+    ) -> None:
+        """Append a linear layer, its matrices of `parts` outputs one by one: other engines multiply them in one GEMM."""
         at_once, passes = self.split_rows(rows)
         few = np.asarray(rows) < LIBRARY_ROWS
-        own = np.ones_like(few) if self.stored.weight_only and not self.traits.unfused_graph else few
-        if own.any():
-            ops = self.linear_ops(at_once, k, n, weight, after_attention)
-            self.put(*(op.times(passes * _count_where(own, parts)) for op in ops))
-        if not own.all():
-            ops = self._cublas_ops(at_once, k, n, weight)
-            self.put(*(op.times(passes * _count_where(~own, parts)) for op in ops))
+        own = np.ones_like(few) if self._multiplies_in_int8 else few
+        for width in parts or (n,):
+            weight = self.stored.size(k, width, *roles)
+            if own.any():
+                ops = self.linear_ops(at_once, k, width, weight, after_attention)
+                self.put(*(op.times(passes * _count_where(own)) for op in ops))
+            if not own.all():
+                ops = self._cublas_ops(at_once, k, width, weight)
+                self.put(*(op.times(passes * _count_where(~own)) for op in ops))
 
     @property
     def unit(self) -> str:
@@ -79,19 +84,29 @@ class LlamaCppKernels(FusedKernels):
         return "fp16_fp16acc" if self.stored.unit == "fp16" else self.stored.unit
 
     @property
-    def dequantising_kernel(self) -> str:
-        """Variant of llama.cpp's kernel that multiplies quantised weights: `mmq`, before 2025 `gguf` (few rows only)."""
-        return VECTOR_KERNEL if self.traits.unfused_graph else MMQ_KERNEL
+    def _multiplies_in_int8(self) -> bool:
+        """Whether MMQ and MMVQ multiply the weights: quantised ones, since 2025."""
+        return self.stored.weight_only and not self.traits.unfused_graph
 
-    @property
-    def weight_only_unit(self) -> str:
-        """Arithmetic unit of kernels for quantised weights: MMQ multiplies int8."""
-        return "int8" if self.dequantising_kernel == MMQ_KERNEL else self.unit
+    def linear_ops(self, rows: Number, k: Number, n: Number, weight: Number, after_attention: bool = False) -> list[Op]:
+        """Return the kernels of one linear layer with `weight` bytes of weights."""
+        if not self._multiplies_in_int8:
+            return FusedKernels.linear_ops(self, rows, k, n, weight, after_attention)
+        return [self._quantise(rows, k), self._mmq(rows, k, n, weight, {})]
 
-    @property
-    def weight_only_input_bytes(self) -> float:
-        """Bytes of an input element of kernels for quantised weights: MMQ reads blocks of 32 int8 with a scale and a sum."""
-        return Q8_1_BYTES if self.dequantising_kernel == MMQ_KERNEL else self.width
+    def expert_ops(self, rows: Number, k: float, n: float, touched: Number, tokens: Number, *roles: str) -> list[Op]:
+        """Return the kernels of one matrix of the experts: `rows` rows, `touched` experts, chosen by `tokens` tokens."""
+        if not self._multiplies_in_int8:
+            return FusedKernels.expert_ops(self, rows, k, n, touched, tokens, *roles)
+        weight = touched * self.stored.size(k, n, *roles)
+        return [self._quantise(rows, k), self._mmq(rows, k, n, weight, {"batch": touched, "tokens": tokens})]
+
+    def _mmq(self, rows: Number, k: Number, n: Number, weight: Number, sizes: dict[str, Number]) -> Op:
+        """Return a GEMM of quantised weights by inputs in blocks of 32 int8 with a scale and a sum."""
+        nested = float(self.stored.nested_scales)
+        whole: dict[str, Number] = {"m": rows, "n": n, "k": k, "batch": 1.0, "weight": weight, "nested_scales": nested}
+        read, written = rows * k * Q8_1_BYTES + weight, rows * n * SINGLE_BYTES
+        return Op("mmq_gemm", "int8", 2.0 * rows * n * k, read, written, whole | sizes, calls=self.calls)
 
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
         """Return a GEMM of unquantised weights, which llama.cpp runs in the kernel for few rows."""
@@ -148,5 +163,5 @@ class LlamaCppKernels(FusedKernels):
         return Op("copy", "fp32", 0.0, read, write, {"elements": elements}, calls=self.calls)
 
 
-def _count_where(mask: np.ndarray, count: float) -> Number:
-    return np.where(mask, float(count), 0.0) if mask.ndim else float(count)
+def _count_where(mask: np.ndarray) -> Number:
+    return np.where(mask, 1.0, 0.0) if mask.ndim else 1.0

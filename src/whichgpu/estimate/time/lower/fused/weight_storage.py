@@ -43,6 +43,11 @@ class WeightStorage(msgspec.Struct, frozen=True):
         """Whether weights are dequantised inside the GEMM kernel."""
         return not self.quantises_inputs and self.mean < self.width
 
+    @property
+    def nested_scales(self) -> bool:
+        """Whether blocks of weights have scales of scales: llama.cpp's K-quants and IQ types."""
+        return "_k" in self.precision or (self.precision.startswith("iq") and self.precision != "iq4_nl")
+
     def weight(self, *roles: str) -> float:
         """Return the mean bytes per weight of the matrices with these roles (such as attn_q), multiplied in one GEMM."""
         stored = [(size, weights) for role, size, weights in self.roles if role in roles]

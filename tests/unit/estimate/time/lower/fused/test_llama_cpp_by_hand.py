@@ -81,9 +81,10 @@ def test_prompt_is_processed_in_fp16_micro_batches(tokens: int, passes: float) -
 
 def test_since_2025_quantised_weights_are_multiplied_as_stored_for_any_row_count() -> None:
     ops = kernels("prefill", "q8_0", None, 2048)
-    own = [op for op in ops if op.kind == "weight_only_gemm" and op.sizes["m"] == 512]
+    own = [op for op in ops if op.kind == "mmq_gemm" and op.sizes["m"] == 512]
     assert sum(op.count for op in own) == 7 * 4
-    assert {(op.role, op.unit) for op in own} == {("mmq", "int8")}
+    assert {op.unit for op in own} == {"int8"}
+    assert {op.sizes["n"] for op in own} == {128.0, 32.0, 384.0}  # keys and values are narrower than queries
     assert not [op for op in ops if op.kind == "copy"]
 
 
@@ -117,9 +118,10 @@ def test_many_batches_at_once_are_each_alone() -> None:
         assert many.tolist() == pytest.approx(alone)
 
 
-def mmq_seconds(gpu: str, rows: float) -> float:
-    op = Op("weight_only_gemm", "int8", 2.0 * rows * 4096**2, rows * 4096 * 4.0 + 4096**2 / 2, rows * 4096 * 4.0,
-            {"m": rows, "n": 4096.0, "k": 4096.0, "batch": 1.0}, role="mmq")  # fmt: skip
+def mmq_seconds(gpu: str, rows: float, side: float = 4096.0, **sizes: float) -> float:
+    weight = sizes.get("batch", 1.0) * side**2 / 2
+    op = Op("mmq_gemm", "int8", 2.0 * rows * side**2, rows * side * 4.0 + weight, rows * side * 4.0,
+            {"m": rows, "n": side, "k": side, "batch": 1.0, "weight": weight, **sizes})  # fmt: skip
     return float(operator_seconds([op], build_gpu_columns([GPUS[gpu]])).seconds.item())
 
 
@@ -128,6 +130,29 @@ def test_pascal_multiplies_quantised_weights_in_dot_products() -> None:
     rate = 2 * 512 * 4096**2 / mmq_seconds("p40", 512.0)
     assert 11e12 < rate < 16e12
     assert rate > GPUS["p40"].peaks["fp32"]
+
+
+def test_up_to_eight_rows_are_vectors_and_more_are_tiles() -> None:
+    """Eight rows of weights with nested scales take longer than nine, which are multiplied on matrix units."""
+    few, many = (mmq_seconds("ryzen-ai-max-395", rows, nested_scales=1.0) for rows in (8.0, 9.0))
+    assert few > mmq_seconds("ryzen-ai-max-395", 8.0)
+    assert few > many > mmq_seconds("ryzen-ai-max-395", 1.0)
+
+
+def test_experts_with_few_rows_fill_their_tiles_badly() -> None:
+    """Of 512 tokens each of 128 experts gets 32, of 2048 tokens 128, in tiles of 128 either way."""
+    for gpu in ("gb10", "ryzen-ai-max-395"):
+        some, all_four = (mmq_seconds(gpu, 8.0 * tokens, 1024.0, batch=128.0, tokens=tokens) for tokens in (512.0, 2048.0))
+        assert some < all_four < 2.0 * some
+
+
+def test_matrices_beyond_the_cache_are_read_for_every_tile_of_rows() -> None:
+    """The GB10 has 24 MB of L2 cache; an 8192 x 8192 matrix in 4 bits takes 34 MB."""
+    for side, share in ((4096.0, 0.0), (12288.0, 1.0)):
+        per_tile = mmq_seconds("gb10", 2048.0, side) - mmq_seconds("gb10", 1920.0, side)
+        arithmetic = 2.0 * 128 * side**2 / (250e12 * 0.75 / 2.8)
+        moved = (128 * side * 8.0 + share * side**2 / 2) / 273e9
+        assert per_tile == pytest.approx(arithmetic + moved / 0.77, rel=0.1)
 
 
 def test_chips_without_fast_int8_dequantise_for_cublas() -> None:
@@ -153,6 +178,6 @@ def test_micro_batches_read_the_weights_once_each() -> None:
         Workload("prefill", "", precision="q4_0", engine="llama.cpp", year=2025, seq_in=2048, batch=1), SHAPE
     )
     for tokens, passes in ((0.0, 4.0), (2048.0, 1.0)):  # 512 tokens by default
-        products_of = [one for one in lower_prefill_at_depth(workload, SHAPE, 0.0, tokens).ops if one.kind == "weight_only_gemm"]
+        products_of = [one for one in lower_prefill_at_depth(workload, SHAPE, 0.0, tokens).ops if one.kind == "mmq_gemm"]
         assert products_of[0].sizes["m"] * passes == 2048.0
-        assert float(np.max(products_of[0].count)) == passes * 3.0  # q, k and v
+        assert float(np.max(products_of[0].count)) == passes
