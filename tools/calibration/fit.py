@@ -33,10 +33,15 @@ SOURCE_IDS = {"h200": "speed-h200"}
 
 def refit() -> str:
     """Fit the corrections on the evidence table and write them with their ranges; a sentence on what changed."""
+    from calibration.left_out_table import update_steps
+
     design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
     change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
-    write_summary(DATA_FOLDER, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
+    held = held_out(design, theta)
+    tables = all_ranges(design, held)
+    write_summary(DATA_FOLDER, tables, evidence(design.examples), len(design.examples))
+    update_steps(design, held, tables, kinds_of(design))
     return f"largest change of a log factor {change:.4f}"
 
 

@@ -262,12 +262,16 @@ def evidence(examples: Sequence[GroupExample]) -> dict[str, Any]:
 def refit() -> str:
     """Fit the corrections of groups on the evidence table and write them with their ranges; a sentence on what changed."""
     from calibration.group_scores import held_out
+    from calibration.left_out_table import update_groups
 
     rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in NO_COMMUNICATION_SOURCES]
     design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
     change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
-    write_summary(DATA_FOLDER, group_ranges(design, theta, held_out()), evidence(design.examples), len(design.examples))
+    held = held_out()
+    tables = group_ranges(design, theta, held)
+    write_summary(DATA_FOLDER, tables, evidence(design.examples), len(design.examples))
+    update_groups(held, tables)
     return f"largest change of a log factor {change:.4f}"
 
 

@@ -7,7 +7,7 @@ stage of `make refit` adds those of the fitted model itself (`refit`, or `python
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 
 import numpy as np
@@ -17,13 +17,16 @@ from calibration.fit_groups import GroupDesign
 from calibration.fit_steps import Design
 from calibration.group_alone import single_times
 from calibration.group_examples import group_examples
+from calibration.group_scores import HeldOutRows
+from calibration.scores import HeldOut
 from whichgpu.catalog.evidence import Measurement, measurements, steps
 from whichgpu.catalog.evidence_search.index import read_items, read_words
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.left_out import COLUMNS, LEFT_OUT_FILE, MISSING, SCALE, left_out_table, table_bytes
+from whichgpu.estimate.time.left_out import COLUMNS, FOLDS, LEFT_OUT_FILE, MISSING, SCALE, left_out_table, table_bytes
 
+TIERS = {"model": "gpu", "gpu": "generation", "source": "generation"}  # tier of evidence that is left without each
 Key = tuple[str, int]  # source and row
 SAME = 2 / SCALE  # in log: the same fit on two machines may differ by this much (rounding)
 
@@ -61,6 +64,27 @@ def _read() -> dict[Key, dict[str, float]]:
             if item != MISSING:
                 cells[key][name] = item / SCALE
     return cells
+
+
+def update_steps(
+    design: Design, held: HeldOut, ranges: Mapping[str, Mapping[str, Sequence[float]]], kinds: Sequence[str]
+) -> None:
+    """Put predictions of single-GPU rows by fits without their model, GPU and source in the table, with the ranges of `kinds`."""
+    logs: dict[str, np.ndarray] = {}
+    for fold in FOLDS:
+        table = ranges[TIERS[fold]]
+        ends = np.array([table.get(kind, table["any"]) for kind in kinds])
+        logs |= {fold: getattr(held, fold) - design.actual, f"{fold}_low": ends[:, 0], f"{fold}_high": ends[:, 1]}
+    update([example.row for example in design.examples], logs)
+
+
+def update_groups(held: HeldOutRows, ranges: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Put predictions of rows on several GPUs by fits without their GPU in the table, with their ranges."""
+    by_key = {(row.source, row.row): row for row in measurements() if row.kind != "op"}
+    table = ranges["group-kin"]
+    ends = np.array([table.get(kind, table["any"]) for kind in held.kinds])
+    logs = {"gpu": held.predicted - held.actual, "gpu_low": ends[:, 0], "gpu_high": ends[:, 1]}
+    update([by_key[row.source, row.row] for row in held.rows], logs)
 
 
 def refit() -> str:
