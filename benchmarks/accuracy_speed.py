@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit import digest
-from calibration.fit_spread import coverage_lines, step_residuals
+from calibration.fit_spread import coverage_lines
 from calibration.fit_steps import Design, Example
+from calibration.residuals import step_residuals
 from calibration.scores import HeldOut, Score, all_folds, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator

@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # Type checkers take this as True; importing typing would
 if TYPE_CHECKING:
     from typing import Any
 
+    from whichgpu.api.facts.accuracy import AccuracyAnswer
     from whichgpu.api.facts.catalog import CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.evidence import EvidenceAnswer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
     from whichgpu.surface.python.verbs import (
+        accuracy,
         buy,
         catalog_check,
         catalog_diff,
@@ -69,9 +71,10 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "surface.python.verbs": "buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines estimate "
-    "estimate_requests evidence fit gpus instances measure models offers plan recommend regions verify",
+    "surface.python.verbs": "accuracy buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines "
+    "estimate estimate_requests evidence fit gpus instances measure models offers plan recommend regions verify",
     "base.errors": "AmbiguousName DataError NoAnswer UnknownName UsageError WhichGpuError",
+    "api.facts.accuracy": "AccuracyAnswer",
     "api.facts.catalog": "CpusAnswer GpusAnswer InstancesAnswer RegionsAnswer",
     "api.facts.engines": "EnginesAnswer",
     "api.facts.evidence": "EvidenceAnswer",
@@ -97,6 +100,7 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
+    "AccuracyAnswer",
     "AmbiguousName",
     "BuyAnswer",
     "Chart",
@@ -129,6 +133,7 @@ __all__ = [
     "VerifyAnswer",
     "WhichGpuError",
     "__version__",
+    "accuracy",
     "buy",
     "catalog_check",
     "catalog_diff",

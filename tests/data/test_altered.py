@@ -22,8 +22,8 @@ from whichgpu.decide.answer.missing_support import FOLDER as LACKS
 from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
 from whichgpu.estimate.group.fabric import DATA_DIR as LINKS
 from whichgpu.estimate.group.group_calibration import DATA_FOLDER as GROUPS
-from whichgpu.estimate.time.accuracy_pairs import PAIRS_FILE
 from whichgpu.estimate.time.calibration import DATA_FOLDER as STEPS
+from whichgpu.estimate.time.left_out import LEFT_OUT_FILE
 from whichgpu.price.billing import FOLDER as BILLING
 from whichgpu.workload.tables import TABLES_FILE
 
@@ -44,7 +44,7 @@ READ = (
         STEPS / "calibration.json",
         STEPS / "corrections.csv",
         STEPS / "parameters.csv",
-        PAIRS_FILE,
+        LEFT_OUT_FILE,
         BILLING / "extras.csv",
         TABLES_FILE,
     ),

@@ -108,7 +108,7 @@ def test_every_field_of_a_request_has_words(code: str) -> None:
 
 QUICK = [
     ("gpus", "T4"), ("instances", "p3dn.24xlarge"), ("cpus", "epyc"), ("regions", "Seoul"), ("models", "qwen2.5-7b"),
-    ("engines", "vllm"), ("evidence", "H100", "--limit", "3"),
+    ("engines", "vllm"), ("evidence", "H100", "--limit", "3"), ("accuracy", "--gpu", "T4"),
     ("compare", "T4", "L4"), ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
     ("fit", "llama-3.1-8b", "--gpu", "T4"),
     ("estimate", "train", "resnet50", "--gpu", "T4", "--batch", "8"), ("buy", "RTX 4090"), ("doctor",), ("catalog", "status"),

@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: wg.evidence("H100", "llama", engine=["vllm"], limit=3),
         ("evidence", "H100", "llama", "--engine", "vllm", "--limit", "3"),
     ),
+    "accuracy": (lambda: wg.accuracy(gpu="T4", by="task", worst=3), ("accuracy", "--gpu", "T4", "--by", "task", "--worst", "3")),
     "offers": (
         lambda: wg.offers(gpu=["L4", "T4"], near="Seoul", max_latency=0.1, as_of=date(2025, 6, 1), limit=5),
         ("offers", "--gpu", "L4,T4", "--near", "Seoul", "--max-latency", "100ms", "--as-of", DAY, "--limit", "5"),

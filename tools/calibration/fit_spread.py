@@ -13,20 +13,28 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import isfinite, log
+from math import log
 from zlib import crc32
 
-import msgspec
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from calibration.fit_groups import GroupLeaveOut
-from calibration.fit_steps import Design, Fold
-from calibration.group_examples import GroupExample
-from calibration.scores import AXES, HeldOut, all_folds, gpu_of, held_out, model_group, source_of
+from calibration.left_out_table import update_left_out
+from calibration.residuals import Residual, group_residuals, step_residuals
+from calibration.scores import all_folds, held_out, source_of
 from whichgpu.estimate.confidence.novelty import MEASURED_FILE, Measured
 from whichgpu.estimate.confidence.setting import Setting
-from whichgpu.estimate.confidence.spread import ANY_STEP, BASIS_BY_TIER, PARAMETERS_FILE, SIDES, kind_names, spread, tier_of
+from whichgpu.estimate.confidence.spread import (
+    ANY_STEP,
+    BASIS_BY_TIER,
+    PARAMETERS_FILE,
+    SIDES,
+    Terms,
+    kind_names,
+    spread,
+    tier_of,
+)
 
 COVERED = 0.9  # share of measurements inside a range
 SMOOTH = 0.01  # in log: width over which the pinball loss is rounded off, so that it has a slope everywhere
@@ -53,88 +61,20 @@ MEANINGS = {
 }
 
 
-class Residual(msgspec.Struct, frozen=True):
-    """A measurement and its prediction by a fit that never saw one level of one axis."""
-
-    log: float  # of measured over predicted seconds
-    axis: str  # the axis whose level was left out
-    source: str
-    setting: Setting
-    new: Mapping[str, float]  # axes on which it is new to the rows that the fit saw
-
-
-def residuals_of(
-    predictions: Mapping[str, np.ndarray], actual: np.ndarray, settings: Sequence[Setting], sources: Sequence[str],
-    levels: Mapping[str, Sequence[str]],
-) -> list[Residual]:  # fmt: skip
-    """Residuals of every prediction by a left-out fit. `levels` are those of each example on each axis."""
-    found = []
-    for axis, predicted in predictions.items():
-        members: dict[str, list[int]] = defaultdict(list)
-        for place, level in enumerate(levels[axis]):
-            members[level].append(place)
-        for left in members.values():
-            gone = set(left)
-            seen = Measured.of((settings[place], sources[place]) for place in range(len(settings)) if place not in gone)
-            found += [
-                Residual(float(actual[place] - predicted[place]), axis, sources[place], settings[place],
-                         seen.new_on(settings[place]))
-                for place in left if isfinite(predicted[place])
-            ]  # fmt: skip
-    return found
-
-
-def step_residuals(design: Design, held: HeldOut) -> list[Residual]:
-    """Residuals of single-GPU steps."""
-    axes = {**AXES, "gpu": gpu_of, "model": model_group(design.examples)}
-    settings = [example.axes for example in design.examples]
-    sources = [source_of(example) for example in design.examples]
-    levels = {axis: [level(example) for example in design.examples] for axis, level in axes.items()}
-    return residuals_of({axis: getattr(held, axis) for axis in axes}, design.actual, settings, sources, levels)
-
-
-GROUP_AXES: Mapping[str, Callable[[GroupExample], str]] = {
-    "source": lambda example: example.row.source,
-    "gpu": lambda example: example.axes.gpu,
-    "family": lambda example: example.axes.family,
-    "version": lambda example: f"{example.axes.engine} {example.axes.year}",
-    "layout": lambda example: example.axes.layout,
-}
-
-
-def group_residuals(fits: GroupLeaveOut, single: Mapping[str, Mapping[str, Fold]]) -> list[Residual]:
-    """Residuals of steps on several GPUs; what single GPUs measured counts as measured, in its layout."""
-    alone = [(example.axes, source_of(example)) for example in fits.single.examples]
-    settings = [*(example.axes for example in fits.examples), *(setting for setting, _ in alone)]
-    sources = [*(example.row.source for example in fits.examples), *(source for _, source in alone)]
-    count = len(fits.examples)
-    predictions, levels = {}, {}
-    for axis, level in GROUP_AXES.items():
-        own = [level(example) for example in fits.examples]
-        others = [AXES[axis](example) if axis in AXES else "" for example in fits.single.examples]
-        if axis == "gpu":
-            others = [gpu_of(example) for example in fits.single.examples]
-        predicted = np.full(len(settings), np.nan)
-        for fold in fits.folds(own, single.get(axis, {})).values():
-            predicted[fold.places] = fold.predicted
-        predictions[axis], levels[axis] = predicted, [*own, *others]
-    actual = np.concatenate([fits.design.actual, np.zeros(len(settings) - count)])
-    return residuals_of(predictions, actual, settings, sources, levels)
-
-
 def refit() -> str:
     """Fit without each level of each axis, then the terms of the ranges on these predictions; a sentence on the result."""
     fits = GroupLeaveOut()
     single = all_folds(fits.single, fits.full_theta)
     held = held_out(fits.single, fits.full_theta, single)
     residuals = step_residuals(fits.single, held) + group_residuals(fits, single)
-    write_terms(fit_terms(residuals), residuals)
+    terms = fit_terms(residuals)
+    write_terms(terms, residuals)
     settings = [(example.axes, source_of(example)) for example in fits.single.examples]
     write_measured([*settings, *((example.axes, example.row.source) for example in fits.examples)])
-    return f"{len(residuals):,} predictions of left-out rows"
+    changed = update_left_out(residuals, terms)
+    return f"{len(residuals):,} predictions of left-out rows, {changed:,} cells of their table changed"
 
 
-Terms = Mapping[str, Mapping[str, float]]  # by side and name
 Widths = tuple[np.ndarray, np.ndarray]  # log half-widths of residuals, and their slopes by the terms
 
 

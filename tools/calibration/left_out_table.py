@@ -7,7 +7,7 @@ stage of `make refit` adds those of the fitted model itself (`refit`, or `python
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 
 import numpy as np
@@ -17,12 +17,14 @@ from calibration.fit_groups import GroupDesign
 from calibration.fit_steps import Design
 from calibration.group_alone import single_times
 from calibration.group_examples import group_examples
+from calibration.residuals import Residual
 from whichgpu.catalog.evidence import Measurement, measurements, steps
 from whichgpu.catalog.evidence_search.index import read_items, read_words
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.confidence.spread import SIDES, Terms, spread
 from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.left_out import COLUMNS, LEFT_OUT_FILE, MISSING, SCALE, left_out_table, table_bytes
+from whichgpu.estimate.time.left_out import COLUMNS, FOLDS, LEFT_OUT_FILE, MISSING, SCALE, left_out_table, table_bytes
 
 Key = tuple[str, int]  # source and row
 SAME = 2 / SCALE  # in log: the same fit on two machines may differ by this much (rounding)
@@ -61,6 +63,17 @@ def _read() -> dict[Key, dict[str, float]]:
             if item != MISSING:
                 cells[key][name] = item / SCALE
     return cells
+
+
+def update_left_out(residuals: Sequence[Residual], terms: Terms) -> int:
+    """Put predictions by fits without a row's model, GPU and source in the table, with their ranges; cells that changed."""
+    changed = 0
+    for fold in FOLDS:
+        chosen = [one for one in residuals if one.axis == fold]
+        low, high = (np.array([spread(one.setting, one.new, terms[side]) for one in chosen]) for side in SIDES)
+        logs = {fold: np.array([-one.log for one in chosen]), f"{fold}_low": -low, f"{fold}_high": high}
+        changed += update([one.row for one in chosen], logs)
+    return changed
 
 
 def refit() -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from whichgpu.api.facts.accuracy import AccuracyAnswer
 from whichgpu.api.facts.catalog import CpusAnswer, FactReport, GpusAnswer, InstancesAnswer, RegionsAnswer
 from whichgpu.api.facts.engines import EnginesAnswer
 from whichgpu.api.facts.evidence import EvidenceAnswer
@@ -68,6 +69,7 @@ ANSWERS: dict[str, tuple[type, ...]] = {
     ),
     "buy": (BuyAnswer,),
     "evidence": (EvidenceAnswer,),
+    "accuracy": (AccuracyAnswer,),
     "doctor": (Report,),
     "measure": (MeasureAnswer, VerifyAnswer),
     "watch": (WatchReading,),

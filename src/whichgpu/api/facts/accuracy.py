@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, quantiles
+from typing import Any
 
 import msgspec
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.evidence import AccuracyRequest
+from whichgpu.api.request.read import read
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
-from whichgpu.base.names import unknown_word
+from whichgpu.base.names import squash, unknown_word
+from whichgpu.catalog.evidence_search.search import engine_of
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.accuracy_pairs import AccuracyPair, accuracy_pairs
-from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.accuracy_pairs import KEYS, AccuracyPair, accuracy_pairs
+from whichgpu.estimate.time.left_out import left_out_table
 
-KEYS = ("gpu", "task", "source", "engine", "precision", "field")
 WORST_ROWS = 15  # Default number of rows listed as the worst (set by judgement).
 
 
@@ -33,58 +38,77 @@ class Score(msgspec.Struct, frozen=True):
     inside: float
 
 
-class AccuracyAnswer(msgspec.Struct, frozen=True):
-    """Pairs of measured and predicted time that match a request, their errors in total and by group, and the worst pairs."""
+class AccuracyAnswer(Displayable, msgspec.Struct, frozen=True):
+    """Left-out errors and coverage of 90% ranges in total and by group, worst group first, and the worst single cases."""
 
     by: str
     total: Score
     scores: tuple[Score, ...]
     worst: tuple[AccuracyPair, ...]
-    pairs: tuple[AccuracyPair, ...]
     sources: tuple[Source, ...]
-    fitted: str  # Day on which the predictions were made.
+    fitted: str  # day on which the predictions were made
 
 
-def accuracy(
-    gpu: Sequence[str] = (),
-    task: Sequence[str] = (),
-    source: Sequence[str] = (),
-    by: str = "gpu",
-    worst: int = WORST_ROWS,
-    catalog: Catalog | None = None,
-) -> AccuracyAnswer:
-    """Return measured and predicted times (all, unless GPUs, tasks or sources are named), errors grouped `by` one of KEYS."""
-    catalog, all_pairs = catalog or Catalog(), accuracy_pairs()
-    if by not in KEYS:
-        raise unknown_word("group", by, KEYS)
-    filters = {
-        "gpu": {matches.id for name in gpu for matches in find_gpus(catalog, name)},
-        "task": _words("task", task, all_pairs),
-        "source": _words("source", source, all_pairs),
+def accuracy(request: AccuracyRequest, context: Context) -> AccuracyAnswer:
+    """Return left-out errors and coverage of the predictions that pass a request's filters."""
+    values = read(AccuracyRequest, request, context.spell)
+    pairs = matching_pairs(values, context.catalog)
+    return accuracy_answer(pairs, values.get("by", "gpu"), values.get("worst", WORST_ROWS), context.catalog)
+
+
+def matching_pairs(filters: Mapping[str, Any], catalog: Catalog) -> list[AccuracyPair]:
+    """Return pairs of measured and predicted times of the named GPUs, engines, models, tasks and sources; all without a name."""
+    all_pairs = accuracy_pairs()
+    engines = {engine_of(name): name for name in filters.get("engine", ())}
+    models = [squash(name) for name in filters.get("model", ())]
+    _words("engine", engines, all_pairs)
+    if unknown := next((name for name, key in zip(filters.get("model", ()), models, strict=True) if not _is_model(key)), None):
+        raise unknown_word("model", unknown, _values("model", all_pairs))
+    names = {
+        "gpu": {gpu.id for name in filters.get("gpu", ()) for gpu in find_gpus(catalog, name)},
+        "engine": set(engines),
+        "task": _words("measured-task", filters.get("task", ()), all_pairs),
+        "source": _words("measured-source", filters.get("source", ()), all_pairs),
     }
-    matches = [pair for pair in all_pairs if all(not names or getattr(pair, key) in names for key, names in filters.items())]
+    matches = [pair for pair in all_pairs if all(not chosen or getattr(pair, key) in chosen for key, chosen in names.items())]
+    matches = [pair for pair in matches if not models or any(model in squash(pair.model) for model in models)]
     if not matches:
         raise NoAnswer("no-pairs", msg("error.no-pairs", n=len(all_pairs)), msg("hint.loosen"))
+    return matches
+
+
+def accuracy_answer(pairs: Sequence[AccuracyPair], by: str, worst: int, catalog: Catalog) -> AccuracyAnswer:
+    """Return the errors of pairs grouped `by` one of KEYS, and the `worst` of them."""
+    if by not in KEYS:
+        raise unknown_word("group", by, KEYS)
     groups: dict[str, list[AccuracyPair]] = defaultdict(list)
-    for pair in matches:
+    for pair in pairs:
         groups[getattr(pair, by)].append(pair)
-    scores = sorted((_score(name, rows) for name, rows in groups.items()), key=lambda one: (-one.rows, one.group))
+    scores = sorted((_score(name, rows) for name, rows in groups.items()), key=lambda one: (-one.median, one.group))
     return AccuracyAnswer(
         by=by,
-        total=_score("", matches),
+        total=_score("", pairs),
         scores=tuple(scores),
-        worst=tuple(sorted(matches, key=lambda pair: -pair.distance)[:worst]),
-        pairs=tuple(matches),
-        sources=catalog.cited_sources(tuple(pair.source for pair in matches)),
-        fitted=str(load_calibration().provenance["date"]),
+        worst=tuple(sorted(pairs, key=lambda pair: -pair.distance)[:worst]),
+        sources=catalog.cited_sources(tuple(pair.source for pair in pairs)),
+        fitted=left_out_table().date,
     )
 
 
-def _words(key: str, words: Iterable[str], all_pairs: Sequence[AccuracyPair]) -> set[str]:
-    values = sorted({getattr(pair, key) for pair in all_pairs})
+def _is_model(key: str) -> bool:
+    return bool(key) and any(key in squash(pair.model) for pair in accuracy_pairs())
+
+
+def _values(key: str, pairs: Iterable[AccuracyPair]) -> list[str]:
+    return sorted({getattr(pair, key) for pair in pairs})
+
+
+def _words(what: str, words: Iterable[str], all_pairs: Sequence[AccuracyPair]) -> set[str]:
+    """Return the words; raise if one is no value of the pairs' field `what`."""
+    values = _values(what.removeprefix("measured-"), all_pairs)
     for word in words:
         if word not in values:
-            raise unknown_word(f"measured-{key}", word, values)
+            raise unknown_word(what, word, values)
     return set(words)
 
 

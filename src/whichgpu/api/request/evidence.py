@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from whichgpu.api.request.catalog import Sorted
+from whichgpu.api.request.catalog import DataRequest, Sorted
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Parsed, Words
 from whichgpu.api.request.limits import parse_row_limit
 from whichgpu.api.request.types import NameList
+from whichgpu.base.kinds import Whole
 
 # Tasks of measured runs, and single operators.
 MEASURED_TASKS = ("train", "finetune", "forward", "prefill", "decode", "batch", "serve", "operator")
@@ -25,6 +26,12 @@ def _sources() -> tuple[str, ...]:
     return tuple(evidence_sources())
 
 
+def _groups() -> tuple[str, ...]:
+    from whichgpu.estimate.time.accuracy_pairs import KEYS
+
+    return KEYS
+
+
 class EvidenceRequest(Sorted, total=False):
     """Request for measurements: words that all occur in a row, and filters."""
 
@@ -40,3 +47,15 @@ class EvidenceRequest(Sorted, total=False):
         NameList | None, Field(Words("evidence-source", _sources, many=True), "IDS", "option.evidence-source", "argonne")
     ]
     limit: Annotated[int | str | None, Field(Parsed(parse_row_limit), "N", "option.evidence-limit", "20")]
+
+
+class AccuracyRequest(DataRequest, total=False):
+    """Request for left-out errors and coverage of ranges, of a corner of the measurements."""
+
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAMES", "option.gpu-names", "H100")]
+    engine: Annotated[NameList | None, Field(Names("engines"), "NAMES", "option.evidence-engine", "vllm")]
+    model: Annotated[NameList | None, Field(Names("models"), "NAMES", "option.evidence-model", "llama")]
+    task: Annotated[NameList | None, Field(Names(), "TASKS", "option.accuracy-task", "decode")]
+    source: Annotated[NameList | None, Field(Names(), "IDS", "option.evidence-source")]
+    by: Annotated[str | None, Field(Words("group", _groups), "NAME", "option.accuracy-by", "engine")]
+    worst: Annotated[int | str | None, Field(Whole(0, 500), "N", "option.accuracy-worst", "15")]

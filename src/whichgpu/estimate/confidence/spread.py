@@ -26,6 +26,7 @@ SIDES = ("faster", "slower")
 ANY_STEP = "any step"
 ONE_SOURCE_LOG_WIDTH = log(1.25)  # one source alone never gives a narrower range: its machine may be unusual
 
+Terms = Mapping[str, Mapping[str, float]]  # terms of the ranges by side and name
 Tier = Literal["here", "measured", "kin", "extrapolated", "specs"]
 BASIS_BY_TIER: Mapping[Tier, Basis] = {
     "here": "measured", "measured": "calibrated", "kin": "calibrated", "extrapolated": "modelled", "specs": "modelled",
@@ -101,7 +102,7 @@ def named_axes(new: Mapping[str, float]) -> tuple[str, ...]:
 
 
 @cache
-def load_terms(path: Path = PARAMETERS_FILE) -> Mapping[str, Mapping[str, float]]:
+def load_terms(path: Path = PARAMETERS_FILE) -> Terms:
     """Read the terms of the ranges: log half-widths by side (faster, slower) and axis."""
     terms: dict[str, dict[str, float]] = {side: {} for side in SIDES}
     for row in data_rows(path):

@@ -1,21 +1,28 @@
-"""Predicted and measured times in pairs, written by `python -m benchmarks.accuracy_pairs`: the evidence of the accuracy page."""
+"""Predicted and measured times in pairs: what fits that left out a row's GPU or model predict for it, beside the measurement."""
 
 from __future__ import annotations
 
 from functools import cache
 from math import log
-from pathlib import Path
-from typing import Any
 
 import msgspec
+import numpy as np
 
-from whichgpu.base.bundled_data import data_rows
+from whichgpu.catalog.evidence_search.index import evidence_index
+from whichgpu.estimate.time.left_out import left_out_table
 
-PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
+OWN_SOURCES = "h200"  # Beginning of the ids of our own measurements, all on one GPU: a fit without it would have little left.
+OWN_SOURCE_ID = "speed-h200"  # Id of these in the catalog's table of sources.
+LANGUAGE = ("decoder", "MoE", "MLA", "encoder", "encoder-decoder")  # Kinds of models that process text.
+KEYS = ("gpu", "task", "source", "engine", "model", "precision", "field")  # Fields by which errors are grouped.
+KINDS = {"serve": "generate"}  # Kinds of measured times that count as another.
 
 
 class AccuracyPair(msgspec.Struct, frozen=True):
-    """Measured seconds of a step, and their prediction by a fit that left out its GPU's data (on our H200: its model's data)."""
+    """Measured seconds of a step, and their prediction by a fit that left out its GPU's data (on our H200: its model's data).
+
+    `error` is that of the prediction as a share of the measured time, `inside` whether the measured time is in the 90% range.
+    """
 
     source: str
     gpu: str
@@ -25,6 +32,7 @@ class AccuracyPair(msgspec.Struct, frozen=True):
     engine: str
     precision: str
     year: int
+    gpus: int
     batch: int | None
     seq_in: int | None
     seq_out: int | None
@@ -33,35 +41,54 @@ class AccuracyPair(msgspec.Struct, frozen=True):
     predicted: float
     low: float
     high: float
-
-    @property
-    def error(self) -> float:
-        """Error of the prediction as a share of the measured time (signed)."""
-        return self.predicted / self.measured - 1
+    error: float
+    inside: bool
 
     @property
     def distance(self) -> float:
         """Absolute log error of the prediction: half the measured time counts the same as double."""
         return abs(log(self.predicted / self.measured))
 
-    @property
-    def inside(self) -> bool:
-        """Whether the measured time lies within the predicted range."""
-        return self.low <= self.measured <= self.high
-
 
 PAIR_COLUMNS = AccuracyPair.__struct_fields__
-_INTEGER_COLUMNS = ("year", "batch", "seq_in", "seq_out", "image")
-_SECONDS_COLUMNS = ("measured", "predicted", "low", "high")
 
 
 @cache
 def accuracy_pairs() -> tuple[AccuracyPair, ...]:
     """Return all pairs of measured step times and their predictions by fits that left out the GPU in question."""
-    return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
+    index, table = evidence_index(), left_out_table()
+    sources = index.words("source")
+    own = sources.rows_where([word.startswith(OWN_SOURCES) for word in sources.words])
+    logs, lows, highs = (np.where(own, table.column(f"model{end}"), table.column(f"gpu{end}")) for end in ("", "_low", "_high"))
+    rows = np.flatnonzero(np.isfinite(logs) & np.isfinite(lows) & np.isfinite(highs))
+    return tuple(_pair(row, *(float(column[row]) for column in (logs, lows, highs))) for row in rows.tolist())
 
 
-def _pair(row: dict[str, str]) -> AccuracyPair:
-    cells: dict[str, Any] = dict(row)
-    cells |= {name: int(float(row[name])) if row[name] else None for name in _INTEGER_COLUMNS}
-    return AccuracyPair(**cells | {name: float(row[name]) for name in _SECONDS_COLUMNS})
+def _pair(row: int, log_error: float, low: float, high: float) -> AccuracyPair:
+    index = evidence_index()
+    words = {name: index.words(name).of(row) for name in ("source", "gpu", "kind", "model", "engine", "precision", "structure")}
+    numbers = {name: index.number(name, row) for name in ("batch", "seq_in", "seq_out", "image")}
+    measured = float(index.numbers("seconds")[row])
+    predicted = measured * float(np.exp(log_error))
+    measured, predicted, *ends = (
+        float(f"{seconds:.4g}") for seconds in (measured, predicted, predicted * np.exp(low), predicted * np.exp(high))
+    )
+    source = words["source"]
+    return AccuracyPair(
+        source=OWN_SOURCE_ID if source.startswith(OWN_SOURCES) else f"results-{source.lower()}",
+        gpu=words["gpu"],
+        task=KINDS.get(words["kind"], words["kind"]),
+        field="language" if words["structure"] in LANGUAGE else "vision",
+        model=words["model"],
+        engine=words["engine"],
+        precision=words["precision"],
+        year=index.number("year", row) or 0,
+        gpus=index.number("gpus", row) or 1,
+        **numbers,
+        measured=measured,
+        predicted=predicted,
+        low=ends[0],
+        high=ends[1],
+        error=round(predicted / measured - 1, 4),
+        inside=ends[0] <= measured <= ends[1],
+    )

@@ -33,6 +33,7 @@ COMMANDS = {
     "PlanAnswer": "plan",
     "BuyAnswer": "buy",
     "EvidenceAnswer": "evidence",
+    "AccuracyAnswer": "accuracy",
     "Report": "doctor",
     "MeasureAnswer": "measure",
     "VerifyAnswer": "measure",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from whichgpu.api.request import catalog, load
 from whichgpu.api.request import offers as prices
 from whichgpu.api.request import types as of
-from whichgpu.api.request.evidence import EvidenceRequest
+from whichgpu.api.request.evidence import AccuracyRequest, EvidenceRequest
 from whichgpu.api.request.field import names_of
 from whichgpu.api.request.kinds import config_text
 from whichgpu.api.request.plan import PlanRequest
@@ -26,6 +26,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.surface.python.call import call
 
 if TYPE_CHECKING:
+    from whichgpu.api.facts.accuracy import AccuracyAnswer
     from whichgpu.api.facts.catalog import CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.evidence import EvidenceAnswer
@@ -119,6 +120,17 @@ def evidence(*arguments: NameList, **options: Unpack[EvidenceRequest]) -> Eviden
     ('argonne', 's')
     """
     return call("evidence", arguments, options)
+
+
+def accuracy(**options: Unpack[AccuracyRequest]) -> AccuracyAnswer:
+    """Return left-out errors and coverage of 90% ranges, of the measurements that pass the filters, worst first.
+
+    >>> import whichgpu as wg
+    >>> found = wg.accuracy(gpu="T4", by="task")
+    >>> 0 < found.total.median < found.total.p90
+    True
+    """
+    return call("accuracy", (), options)
 
 
 def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
@@ -319,7 +331,7 @@ def _spelled_out(verb: Any, request: type) -> inspect.Signature:
 _KEYWORDS: tuple[tuple[Any, type], ...] = (
     (gpus, catalog.GpusRequest), (instances, catalog.InstancesRequest), (cpus, catalog.CpusRequest),
     (regions, catalog.RegionsRequest), (models, catalog.ModelsRequest), (engines, catalog.EnginesRequest),
-    (evidence, EvidenceRequest),
+    (evidence, EvidenceRequest), (accuracy, AccuracyRequest),
     (offers, prices.OffersRequest), (compare, load.CompareRequest), (fit, load.FitRequest), (estimate, load.EstimateRequest),
     (recommend, RecommendRequest), (plan, PlanRequest), (buy, prices.BuyRequest), (catalog_status, catalog.DataRequest),
     (catalog_check, catalog.DataRequest), (catalog_history, catalog.HistoryRequest), (catalog_diff, catalog.DiffRequest),

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import pytest
 
-from whichgpu.api.facts.accuracy import accuracy
+from whichgpu.api.context import Context
+from whichgpu.api.facts.accuracy import AccuracyAnswer
+from whichgpu.api.facts.accuracy import accuracy as verb
 from whichgpu.api.facts.sources import sources
+from whichgpu.api.request.evidence import AccuracyRequest
 from whichgpu.api.workloads.fit import fit_model, needs
 from whichgpu.base.errors import UnknownName
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
+
+
+def accuracy(**request: Unpack[AccuracyRequest]) -> AccuracyAnswer:
+    return verb(request, Context())
 
 
 def test_every_pair_has_a_known_gpu_and_source_and_is_within_its_range() -> None:
@@ -32,7 +41,7 @@ def test_the_median_of_a_group_is_that_of_its_pairs() -> None:
     errors = sorted(abs(pair.predicted / pair.measured - 1) for pair in accuracy_pairs() if pair.gpu == "t4")
     middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
     assert answer.scores[0].median == pytest.approx(middle, abs=1e-4)
-    assert {pair.gpu for pair in answer.pairs} == {"t4"}
+    assert {pair.gpu for pair in answer.worst} == {"t4"}
 
 
 def test_worst_pairs_come_first_by_ratio_in_either_direction() -> None:

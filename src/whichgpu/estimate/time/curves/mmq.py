@@ -66,8 +66,8 @@ def _tiles(rows: Array, tokens: Array, grouped: Mask, gpus: GpuColumns) -> tuple
     dense = np.ceil(np.maximum(tokens, 1.0) / (tiles * TILE_STEP)) * TILE_STEP
     dense = np.where(_whole_tiles(gpus) & (tiles > 1), MAX_TILE_COLUMNS, dense)
     nvidia = np.array([target.startswith("sm_") for target in gpus.targets])[:, None, None]
-    least = np.where(nvidia, TILE_STEP, MIN_TILE_COLUMNS_ELSEWHERE)
-    expert = np.clip(np.ceil(tokens * EXPERT_COLUMNS_PER_TOKEN / TILE_STEP) * TILE_STEP, least, MAX_TILE_COLUMNS)
+    min_columns = np.where(nvidia, TILE_STEP, MIN_TILE_COLUMNS_ELSEWHERE)
+    expert = np.clip(np.ceil(tokens * EXPERT_COLUMNS_PER_TOKEN / TILE_STEP) * TILE_STEP, min_columns, MAX_TILE_COLUMNS)
     columns = np.where(grouped, expert, dense)
     return np.where(grouped, np.maximum(rows / columns + PART_TILE, 1.0), tiles), columns
 

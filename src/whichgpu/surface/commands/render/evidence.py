@@ -18,15 +18,15 @@ class MeasuredRun(Protocol):
 
     @property
     def precision(self) -> str: ...
-    @property
-    def layout(self) -> str: ...
 
 
 def settings_text(row: MeasuredRun, language: Language) -> str:
     """Return how a measured workload was run: precision, layout, batch, lengths and, of an operator, its sizes."""
     sizes = [language.text(f"web.size-{id}", n=size) for name, id in SIZES.items() if (size := getattr(row, name, None))]
     details = getattr(row, "details", "").replace(",", " ")
-    return language.listed(part for part in (row.precision, row.layout.replace(",", " "), *sizes, details) if part)
+    return language.listed(
+        part for part in (row.precision, getattr(row, "layout", "").replace(",", " "), *sizes, details) if part
+    )
 
 
 def gpus_text(gpus: int | None, gpu: str) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
-from whichgpu.api.facts.accuracy import KEYS, AccuracyAnswer
+from whichgpu.api.facts.accuracy import AccuracyAnswer, Score
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Plain, Words
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
-from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, AccuracyPair, accuracy_pairs
+from whichgpu.estimate.time.accuracy_pairs import KEYS, PAIR_COLUMNS, AccuracyPair, accuracy_pairs
 from whichgpu.surface.charts.palette import COLOURS, INK, SECONDS, SOFT
 from whichgpu.surface.charts.parts import coloured, decades, picture, quantity, row_names, shaped, tips
 from whichgpu.surface.web.command_replies import catalog
@@ -46,19 +47,26 @@ def accuracy(page: Page) -> PageContent:
     worst = page.number("worst", MAX_WORST)
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
-        answer = verbs.accuracy(state["gpu"], state["task"], state["source"], state["by"], worst, catalog())
+        pairs = verbs.matching_pairs({name: state[name] for name in ("gpu", "task", "source")}, catalog())
+        answer = verbs.accuracy_answer(pairs, state["by"], worst, catalog())
     except WhichGpuError as error:
         return error_content("accuracy.html", context, error, page)
     names = {gpu.id: gpu.name for gpu in catalog().gpus}
     context |= {
         "answer": answer,
-        "scores": [(names.get(one.group, _group_name(answer.by, one.group, language)), one) for one in answer.scores],
+        "scores": [(names.get(one.group, _group_name(answer.by, one.group, language)), one) for one in _by_rows(answer)],
         "worst": [_case(pair, names, language) for pair in answer.worst],
     }
-    rows = [[getattr(pair, name) for name in PAIR_COLUMNS] for pair in answer.pairs]
-    charts = {"pairs": pairs_picture(answer, names, language), "errors": errors_picture(answer, names, language)}
-    document = {name: getattr(answer, name) for name in ("by", "total", "scores", "worst", "fitted", "sources", "pairs")}
+    rows = [[getattr(pair, name) for name in PAIR_COLUMNS] for pair in pairs]
+    charts = {"pairs": pairs_picture(answer, pairs, names, language), "errors": errors_picture(answer, names, language)}
+    document = {name: getattr(answer, name) for name in ("by", "total", "scores", "worst", "fitted", "sources")}
+    document["pairs"] = pairs
     return PageContent("accuracy.html", context, charts=charts, document=document, table=(PAIR_COLUMNS, rows))
+
+
+def _by_rows(answer: AccuracyAnswer) -> list[Score]:
+    """Return the scores of groups, those of the most rows first."""
+    return sorted(answer.scores, key=lambda one: (-one.rows, one.group))
 
 
 def _group_name(by: str, group: str, language: Language) -> str:
@@ -81,19 +89,21 @@ def _case(pair: AccuracyPair, names: dict[str, str], language: Language) -> dict
     }  # fmt: skip
 
 
-def pairs_picture(answer: AccuracyAnswer, names: dict[str, str], language: Language) -> dict[str, Any]:
+def pairs_picture(
+    answer: AccuracyAnswer, pairs: Sequence[AccuracyPair], names: dict[str, str], language: Language
+) -> dict[str, Any]:
     """Return a chart of predicted against measured seconds, both on a log scale, with the line of equality."""
     text = language.text
-    step = max(1, -(-len(answer.pairs) // MAX_POINTS))
-    tasks = [task for task in TASKS if any(pair.task == task for pair in answer.pairs)]
+    step = max(1, -(-len(pairs) // MAX_POINTS))
+    tasks = [task for task in TASKS if any(pair.task == task for pair in pairs)]
     words = {task: text(f"web.task-{task}") for task in tasks}
     points = [
         {"measured": pair.measured, "predicted": pair.predicted, "task": words[pair.task], "gpu": names.get(pair.gpu, pair.gpu),
          "model": pair.model, "error": f"{pair.error:+.0%}"}
-        for pair in answer.pairs[::step]
+        for pair in pairs[::step]
     ]  # fmt: skip
-    low = min(min(pair.measured, pair.predicted) for pair in answer.pairs)
-    high = max(max(pair.measured, pair.predicted) for pair in answer.pairs)
+    low = min(min(pair.measured, pair.predicted) for pair in pairs)
+    high = max(max(pair.measured, pair.predicted) for pair in pairs)
     ends = [low / 1.2, high * 1.2]
     axis = {"labelExpr": SECONDS, "values": decades(*ends)}
     x = quantity("measured", text("web.axis-measured"), axis=axis, scale={"type": "log", "domain": ends})
@@ -129,7 +139,7 @@ def pairs_picture(answer: AccuracyAnswer, names: dict[str, str], language: Langu
 def errors_picture(answer: AccuracyAnswer, names: dict[str, str], language: Language) -> dict[str, Any]:
     """Return a chart of the median and 90th percentile of the prediction error of each group (GPU, task or source)."""
     text = language.text
-    rows = sorted(answer.scores[:24], key=lambda one: one.median)
+    rows = sorted(_by_rows(answer)[:24], key=lambda one: one.median)
     order = [names.get(one.group, _group_name(answer.by, one.group, language)) for one in rows]
     points = [
         {"group": name, "median": round(100 * one.median, 1), "p90": round(100 * one.p90, 1), "rows": one.rows}

@@ -1,0 +1,85 @@
+"""Measurements and their predictions by fits that never saw their level of an axis: what ranges and errors are made from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+
+import msgspec
+import numpy as np
+
+from calibration.fit_groups import GroupLeaveOut
+from calibration.fit_steps import Design, Fold
+from calibration.group_examples import GroupExample
+from calibration.scores import AXES, HeldOut, gpu_of, model_group, source_of
+from whichgpu.catalog.evidence import Measurement
+from whichgpu.estimate.confidence.novelty import Measured
+from whichgpu.estimate.confidence.setting import Setting
+
+Known = tuple[Setting, str]  # a measured setting and its source
+GROUP_AXES: Mapping[str, Callable[[GroupExample], str]] = {
+    "source": lambda example: example.row.source,
+    "gpu": lambda example: example.axes.gpu,
+    "family": lambda example: example.axes.family,
+    "version": lambda example: f"{example.axes.engine} {example.axes.year}",
+    "layout": lambda example: example.axes.layout,
+}
+
+
+class Residual(msgspec.Struct, frozen=True):
+    """A measurement and its prediction by a fit that never saw one level of one axis."""
+
+    log: float  # of measured over predicted seconds
+    axis: str  # the axis whose level was left out
+    source: str
+    setting: Setting
+    new: Mapping[str, float]  # axes on which it is new to the rows that the fit saw
+    row: Measurement
+
+
+def step_residuals(design: Design, held: HeldOut) -> list[Residual]:
+    """Residuals of single-GPU steps."""
+    axes = {**AXES, "gpu": gpu_of, "model": model_group(design.examples)}
+    known = [(example.axes, source_of(example)) for example in design.examples]
+    rows = [example.row for example in design.examples]
+    found: list[Residual] = []
+    for axis, level in axes.items():
+        levels = [level(example) for example in design.examples]
+        found += _residuals(axis, design.actual - getattr(held, axis), rows, known, levels)
+    return found
+
+
+def group_residuals(fits: GroupLeaveOut, single: Mapping[str, Mapping[str, Fold]]) -> list[Residual]:
+    """Residuals of steps on several GPUs; single GPUs of other levels count as measured, in their layout."""
+    alone = fits.single.examples
+    known = [*((one.axes, one.row.source) for one in fits.examples), *((one.axes, source_of(one)) for one in alone)]
+    rows = [example.row for example in fits.examples]
+    found: list[Residual] = []
+    for axis, level in GROUP_AXES.items():
+        own = [level(example) for example in fits.examples]
+        of_single = {**AXES, "gpu": gpu_of}.get(axis, lambda _: "")
+        predicted = np.full(len(rows), np.nan)
+        for fold in fits.folds(own, single.get(axis, {})).values():
+            predicted[fold.places] = fold.predicted
+        found += _residuals(axis, fits.design.actual - predicted, rows, known, [*own, *map(of_single, alone)])
+    return found
+
+
+def _residuals(
+    axis: str, logs: np.ndarray, rows: Sequence[Measurement], known: Sequence[Known], levels: Sequence[str]
+) -> list[Residual]:
+    """Residuals of the rows, which come first in `known` and `levels`: each is new to what the other levels measured."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for place, level in enumerate(levels):
+        members[level].append(place)
+    found = []
+    for left in members.values():
+        own = [place for place in left if place < len(rows) and isfinite(logs[place])]
+        if own:
+            gone = set(left)
+            seen = Measured.of(one for place, one in enumerate(known) if place not in gone)
+            for place in own:
+                setting, source = known[place]
+                found.append(Residual(float(logs[place]), axis, source, setting, seen.new_on(setting), rows[place]))
+    return found
