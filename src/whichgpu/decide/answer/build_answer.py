@@ -22,6 +22,7 @@ from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
+from whichgpu.decide.modes import Mode, mode_assumptions, mode_of, sentence_of_mode
 from whichgpu.decide.question import EvaluatedQuestion, Question
 from whichgpu.decide.recommend import RankedCandidates
 from whichgpu.decide.shortlist import best_of, shortlist
@@ -33,6 +34,7 @@ from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
+from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo, to_argv
 from whichgpu.workload.unused import unused
@@ -80,7 +82,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
-            assumptions=(*assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions),
+            assumptions=(
+                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
+            ),
             warnings=(*warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note, reproduce=self._reproduce(),
@@ -92,8 +96,19 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return self.question.modelled
 
     @property
+    def _mode(self) -> Mode | None:
+        return mode_of(self.question.spelled.workload, self.question.query) if self._modelled else None
+
+    @property
     def _serving(self) -> bool:
         return self.screened.work.hours is not None
+
+    def _reading(self) -> tuple[Message, ...]:
+        """Return how the question was read: the member meant by a model's family name, and the mode of a service."""
+        typed, name = self.question.spelled.workload.model, self.screened.request.shape.name
+        member = isinstance(typed, str) and self._modelled and built_in_member(typed, self.question.lookups.catalog) == name
+        family = (msg("assumed.family-member", typed=typed, model=name),) if member else ()
+        return (*family, *mode_assumptions(self._mode, self.question.query))
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
         """Return notes on flags without effect, limits missed at the slow end of the 90% range, and few simulated requests."""
@@ -141,6 +156,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
         plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
+        chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
+        plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):
             return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)
         machine = self._machine(best)
