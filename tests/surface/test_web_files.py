@@ -38,8 +38,8 @@ MARKS = ("/", "~/", "./", "../", "..\\", "\\", "file:", "file:///", "%2f", "%2F"
 CODE = ("python:", "torchvision:", "timm:", "hf:", "HF:", "Python:")
 FILES = (".json", ".gguf", ".safetensors", ".toml", "/config.json")
 SPELLINGS: tuple[Callable[[str], str], ...] = (
-    *(lambda name, mark=mark: mark + name for mark in (*MARKS, *CODE)),  # type: ignore[misc]
-    *(lambda name, mark=mark: name + mark for mark in (*MARKS, *FILES)),  # type: ignore[misc]
+    *(lambda name, mark=mark: mark + name for mark in (*MARKS, *CODE)),
+    *(lambda name, mark=mark: name + mark for mark in (*MARKS, *FILES)),
     lambda name: f"~/../{name}",
     lambda name: f"{name}/../{name}",
     lambda name: f" ~/{name}",
@@ -173,7 +173,7 @@ def test_jobs_refuse_every_spelling(command: str, guarded: Guarded, names: list[
 
 def test_a_list_of_requests_refuses_every_model(guarded: Guarded, names: list[str]) -> None:
     texts = [spell(name) for name, spell in zip(names, itertools.cycle(SPELLINGS), strict=False)]
-    requests = [{"task": "decode", "gpu": "T4", "model": text} for text in texts]
+    requests: list[dict[str, Any]] = [{"task": "decode", "gpu": "T4", "model": text} for text in texts]
     requests += [{"task": "decode", "gpu": "T4", "model": [text]} for text in texts[:50]]
     job = guarded.http.post("/api/v1/jobs", json={"command": "estimate", "requests": requests}, headers=MARK).json()
     end = time.monotonic() + 120
