@@ -1,4 +1,4 @@
-"""Where the prices in an answer come from: sellers that the catalog does not know, and price lists that the user supplied."""
+"""Origin of the prices in an answer: sellers that the catalog does not know, and price lists that the user supplied."""
 
 from __future__ import annotations
 

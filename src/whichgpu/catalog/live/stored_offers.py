@@ -80,7 +80,7 @@ def live_sources(ids: Iterable[str], folder: Path | None = None) -> tuple[Source
     with open_for_reading(folder) as connection:
         if connection is None:
             return ()
-        found = []
+        sources = []
         for id in ids:
             rows = connection.execute(
                 "SELECT s.scope, max(b.seen), max(b.recorded) FROM series s JOIN batch b ON b.series = s.id WHERE s.source = ? "
@@ -91,5 +91,5 @@ def live_sources(ids: Iterable[str], folder: Path | None = None) -> tuple[Source
                 parts = ", ".join(scope for scope, *_ in rows[:MAX_NAMED_PARTS]) + (", …" if len(rows) > MAX_NAMED_PARTS else "")
                 seen, recorded = (date.fromordinal(max(row[at] for row in rows)).isoformat() for at in (1, 2))
                 title = f"{'Price lists of the user' if id == OWN_LIST else f'Prices fetched from {id}'}: {parts}"
-                found.append(Source(id, title, "user" if id == OWN_LIST else id, NAME, seen, None, recorded))
-        return tuple(found)
+                sources.append(Source(id, title, "user" if id == OWN_LIST else id, NAME, seen, None, recorded))
+        return tuple(sources)
