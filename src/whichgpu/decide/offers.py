@@ -43,6 +43,7 @@ class OfferSelection(msgspec.Struct, frozen=True):
     assumptions: tuple[Message, ...] = ()
     purchase: Mapping[str, Decimal] = msgspec.field(default_factory=dict)
     user_priced: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
+    discounted: frozenset[str] = frozenset()  # providers with a discount in the user's file of prices
 
 
 def select_offers(
@@ -70,7 +71,9 @@ def select_offers(
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
-    return OfferSelection(constraints, rented, query.spelled(), user_priced=frozenset(card_prices))
+    return OfferSelection(
+        constraints, rented, query.spelled(), user_priced=frozenset(card_prices), discounted=frozenset(discounts or ())
+    )
 
 
 def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
