@@ -165,9 +165,9 @@ def test_implausible_record_leaves_estimates_unchanged(measured: Record, catalog
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
 def test_stored_range_is_bounded_when_used(width: float) -> None:
     own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
-    found = with_own_corrections(load_calibration(), {GPU: own}).own_confidence("pytorch", GPU, "train")
-    assert found is not None
-    assert -MAX_LOG_WIDTH <= found.low < 0 < found.high <= MAX_LOG_WIDTH
+    confidence = with_own_corrections(load_calibration(), {GPU: own}).own_confidence("pytorch", GPU, "train")
+    assert confidence is not None
+    assert -MAX_LOG_WIDTH <= confidence.low < 0 < confidence.high <= MAX_LOG_WIDTH
 
 
 def test_bandwidth_above_nominal_is_reported(catalog: Catalog) -> None:
