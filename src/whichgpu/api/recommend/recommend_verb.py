@@ -8,11 +8,14 @@ from whichgpu.api.context import Context
 from whichgpu.api.request.read import read, workload
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.workload.denoisers import check_makes_pictures
 from whichgpu.workload.tasks import RUN_TASKS
 
 if TYPE_CHECKING:
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+
+PICTURES = "images"  # Task of `recommend`: a batch of a model that makes pictures.
 
 
 def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
@@ -23,10 +26,12 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     from whichgpu.decide.requirements import Requirements
 
     task, model = request.get("task"), request.get("model")
-    if task not in RUN_TASKS:
+    if task not in (choices := (*RUN_TASKS, PICTURES)):
         raise UsageError(
-            "bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=RUN_TASKS), RUN_TASKS
+            "bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=choices), choices
         )
+    if task == PICTURES:
+        request = request | {"task": "batch"}
     if isinstance(model, str) and not model.strip():
         raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
     names = [name for name in request if name in Requirements.__struct_fields__]
@@ -34,4 +39,6 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     parsed = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
     lookups = context.lookups_for(not request.get("no_own_measurements"))
+    if task == PICTURES and model is not None:
+        check_makes_pictures(lookups.shape_for(parsed.workload))
     return recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
