@@ -71,9 +71,3 @@ def check_request_rate(workload: Workload, shape: Shape) -> None:
     """Raise if a request rate is given for a diffusion model."""
     if workload.rate is not None:
         check_not_denoiser(shape.name, shape)
-
-
-def check_makes_pictures(shape: Shape) -> None:
-    """Raise if the task `images` is requested of a model that makes no pictures."""
-    if not (isinstance(shape, TracedShape) and shape.pipeline):
-        raise UsageError("wrong-task", msg("error.no-pictures", model=shape.name), msg("hint.no-pictures"))

@@ -154,12 +154,6 @@ def test_a_recommendation_counts_pictures(task: str) -> None:
     assert "note.pictures-guided" in ids(answer.warnings)
 
 
-def test_images_are_refused_of_a_language_model() -> None:
-    with pytest.raises(UsageError) as refused:
-        whichgpu.recommend("images", "llama-3.1-8b", as_of=DAY)
-    assert refused.value.kind == "wrong-task"
-
-
 def test_fit_counts_all_parts_and_compare_counts_steps() -> None:
     fit = whichgpu.fit(UNET, gpu="L4")
     assert "note.pictures-guided" in ids(fit.warnings)

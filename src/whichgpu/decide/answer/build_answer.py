@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Instance, Source
+from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
@@ -22,6 +23,7 @@ from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
+from whichgpu.decide.modes import Mode, mode_assumptions, mode_of, sentence_of_mode
 from whichgpu.decide.question import EvaluatedQuestion, Question
 from whichgpu.decide.recommend import RankedCandidates
 from whichgpu.decide.shortlist import best_of, shortlist
@@ -31,8 +33,10 @@ from whichgpu.estimate.nearest_evidence import NearEvidence, nearest_evidence
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.price.sellers import cite_sources, unknown_seller
 from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
+from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo, to_argv
 from whichgpu.workload.unused import unused
@@ -71,7 +75,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         missing = missing_support(group.gpu, request.workload, modelled and request.shape.is_generative)
         return RecommendAnswer(
             request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, kind=work_kind(modelled, screened.work),
-            answer=best, sentence=self._sentence(first, best), runner_up=rows[others[0]] if others else None,
+            answer=best, sentence=self._headline(first, best), runner_up=rows[others[0]] if others else None,
             cheapest=rows[picked.cheapest], fastest=rows[picked.fastest],
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
@@ -80,8 +84,10 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
-            assumptions=(*assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions),
-            warnings=(*warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
+            assumptions=(
+                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
+            ),
+            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note, reproduce=self._reproduce(),
             curve=configuration.curve, terms=term_lines(best, market),
@@ -92,8 +98,23 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return self.question.modelled
 
     @property
+    def _mode(self) -> Mode | None:
+        return mode_of(self.question.spelled.workload, self.question.query) if self._modelled else None
+
+    @property
     def _serving(self) -> bool:
         return self.screened.work.hours is not None
+
+    def _reading(self) -> tuple[Message, ...]:
+        """Return how the question was read: the member meant by a model's family name, and the mode of a service."""
+        typed, name = self.question.spelled.workload.model, self.screened.request.shape.name
+        member = isinstance(typed, str) and self._modelled and built_in_member(typed, self.question.lookups.catalog) == name
+        family = (msg("assumed.family-member", typed=typed, model=name),) if member else ()
+        return (*family, *mode_assumptions(self._mode, self.question.query))
+
+    def _seller_warnings(self, best: Candidate) -> tuple[Message, ...]:
+        warning = unknown_seller(self.question.lookups.catalog, best.provider, best.source)
+        return () if warning is None else (warning,)
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
         """Return notes on flags without effect, limits missed at the slow end of the 90% range, and few simulated requests."""
@@ -137,10 +158,17 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             why[gpu.id] = explain.why_not(gpu.id, gpu.name, candidates, self.screened.groups, results, best, row, self._serving)
         return why
 
+    def _headline(self, at: int, best: Candidate) -> Message:
+        """Return the answer as one sentence, with a warning if the catalog does not know the seller."""
+        plain, unknown = self._sentence(at, best), self._seller_warnings(best)
+        return msg("offers.with-warning", what=plain, warnings=unknown) if unknown else plain
+
     def _sentence(self, at: int, best: Candidate) -> Message:
         """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
         plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
+        chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
+        plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):
             return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)
         machine = self._machine(best)
@@ -179,8 +207,10 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
         billing = billing_on(best.provider, self.question.day, best.instance).sources
         charged = [name for name, size in (("disk", run_settings.disk_gb), ("egress", run_settings.egress_gb)) if size]
-        return catalog.cited_sources(
-            tuple(row.source for row in rows), spot, tuple(catalog.gpu_by_id[best.gpu].sources)[:2], best.time.sources, billing,
+        discounted = [OVERLAY for row in rows if row.provider in self.screened.selection.discounted]
+        prices = (*(row.source for row in rows), *discounted)
+        return cite_sources(
+            catalog, prices, spot, tuple(catalog.gpu_by_id[best.gpu].sources)[:2], best.time.sources, billing,
             extras_sources(best.provider, charged), missing_support_sources(missing),
         )  # fmt: skip
 
