@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from shlex import join
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +15,7 @@ from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
 from whichgpu.decide.answer.other_engines import other_engines
-from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected, Reproduce
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
 from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
@@ -26,6 +24,7 @@ from whichgpu.decide.constraints import Rank
 from whichgpu.decide.modes import Mode, mode_assumptions, mode_of, sentence_of_mode
 from whichgpu.decide.question import EvaluatedQuestion, Question
 from whichgpu.decide.recommend import RankedCandidates
+from whichgpu.decide.reproduce import reproduce
 from whichgpu.decide.shortlist import best_of, shortlist
 from whichgpu.decide.work import running_sequences
 from whichgpu.estimate.loading import loading
@@ -38,11 +37,10 @@ from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
 from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.spelling import echo, to_argv
+from whichgpu.workload.spelling import echo
 from whichgpu.workload.unused import unused
-from whichgpu.workload.workload import KINDS, Workload
+from whichgpu.workload.workload import Workload
 
-PAGE = "/recommend"
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
@@ -89,8 +87,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             ),
             warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
             evidence=near.nearest, evidence_error=near.error,
-            sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note, reproduce=self._reproduce(),
-            curve=configuration.curve, terms=term_lines(best, market),
+            sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note,
+            reproduce=reproduce(self.question), curve=configuration.curve, terms=term_lines(best, market),
         )  # fmt: skip
 
     @property
@@ -242,20 +240,3 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             return share
         rate, tpot = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
         return running_sequences(rate, best.ttft.value, tpot, workload.seq_out or 1, share)
-
-    def _reproduce(self) -> Reproduce:
-        bare = self.screened.request.bare
-        words = [word for word in to_argv(bare) if not word.startswith(("--task", "--model"))]
-        model = [KINDS["model"].write_text(bare.model)] if self._modelled else []
-        required = [_flag(name, value) for name, value in self.screened.selection.spelled.items()]
-        day = [f"--as-of={self.question.day.isoformat()}"]
-        prices = [f"--prices={self.question.overlay}"] if self.question.overlay else []  # Web pages cannot read local files.
-        split = [word.removeprefix("--").partition("=") for word in (*words, *required, *day)]
-        pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
-        query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])
-        command = join(["whichgpu", "recommend", bare.task, *model, *words, *required, *prices, *day])
-        return Reproduce(command, f"{PAGE}?{query}")
-
-
-def _flag(name: str, value: str) -> str:
-    return "--buy" if name == "buy" else f"--{name.replace('_', '-')}={value}"
