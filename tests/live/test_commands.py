@@ -280,6 +280,22 @@ def test_export_to_stdout_and_to_files(filled: Path, tmp_path: Path) -> None:
     assert_refused(call("catalog", "export", str(tmp_path / "out.doc")), 2)
 
 
+def test_names_that_look_like_formulas_leave_through_csv_as_text(tmp_path: Path) -> None:
+    instances = ["=1+2", "+cmd", "-1+cmd", "@sum(A1)", "=HYPERLINK(0)", "plain-1"]
+    path = tmp_path / "colo.csv"
+    path.write_text("provider,instance,region,gpu,price\n" + "".join(f"colo,{name},Seoul,L4,0.5\n" for name in instances))
+    imported(path)
+    as_text = [name if name == "plain-1" else f"'{name}" for name in instances]
+    offers = list(csv.DictReader(io.StringIO(call("offers", "--provider", "colo", "--csv").out)))
+    assert sorted(offer["instance"] for offer in offers) == sorted(as_text)
+    exported = call("catalog", "export").out
+    assert sorted(line["instance"] for line in csv.DictReader(io.StringIO(exported))) == sorted(as_text)
+    (tmp_path / "again.csv").write_text(exported)
+    imported(tmp_path / "again.csv")
+    prices = json.loads(call("catalog", "export", "--json").out)["offers"]
+    assert {offer["instance"] for offer in prices} == set(instances)
+
+
 def test_empty_import_creates_no_store(tmp_path: Path) -> None:
     path = tmp_path / "not-a-list.csv"
     path.write_text("a,b\n1,2\n")
