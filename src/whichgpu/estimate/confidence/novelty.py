@@ -41,26 +41,29 @@ class Measured:
             levels.setdefault((ANY_ENGINE, "", ON_GENERATION), {}).setdefault(pair, set()).add(source)
             for engine in (one.engine, ANY_ENGINE):
                 for axis in LEVELS:
-                    known = levels.setdefault((engine, one.task, axis), {})
-                    known.setdefault(str(getattr(one, axis)), set()).add(source)
+                    sources_by_level = levels.setdefault((engine, one.task, axis), {})
+                    sources_by_level.setdefault(str(getattr(one, axis)), set()).add(source)
                 for axis in SPANS:
                     key, size = (engine, one.task, axis), getattr(one, axis)
                     low, high = spans.get(key, (size, size))
                     spans[key] = min(low, size), max(high, size)
-        return cls({key: {name: frozenset(one) for name, one in known.items()} for key, known in levels.items()}, spans)
+        return cls(
+            {key: {name: frozenset(one) for name, one in sources_by_level.items()} for key, sources_by_level in levels.items()},
+            spans,
+        )
 
     def rows(self) -> Iterator[tuple[str, str, str, str, str]]:
         """Yield the lines of the table: engine, task, axis, level, and its sources; a span's level is its two ends."""
-        for (engine, task, axis), known in sorted(self.levels.items()):
-            for level, sources in sorted(known.items()):
+        for (engine, task, axis), sources_by_level in sorted(self.levels.items()):
+            for level, sources in sorted(sources_by_level.items()):
                 yield engine, task, axis, level, " ".join(sorted(sources))
         for (engine, task, axis), (low, high) in sorted(self.spans.items()):
             yield engine, task, axis, f"{low} {high}", ""
 
     def sources(self, axes: Axes, axis: str) -> frozenset[str]:
         """Return the sources that measured a axes's level of an axis under its engine, in its task."""
-        known = self.levels.get((axes.engine, axes.task, axis), {})
-        return known.get(str(getattr(axes, axis)), frozenset())
+        sources_by_level = self.levels.get((axes.engine, axes.task, axis), {})
+        return sources_by_level.get(str(getattr(axes, axis)), frozenset())
 
     def new_on(self, axes: Axes) -> dict[str, float]:
         """Return the axes on which a axes is new, with how far: 1, or years of software, or doublings of batch or context.
@@ -107,4 +110,4 @@ def load_measured(path: Path = MEASURED_FILE) -> Measured:
 def measured_makers() -> frozenset[str]:
     """Return the makers of the GPUs on which steps were measured."""
     levels = load_measured().levels
-    return frozenset(maker for (_, _, axis), known in levels.items() if axis == "maker" for maker in known)
+    return frozenset(maker for (_, _, axis), sources_by_level in levels.items() if axis == "maker" for maker in sources_by_level)
