@@ -34,4 +34,9 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     parsed = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
     lookups = context.lookups_for(not request.get("no_own_measurements"))
-    return recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
+    answer = recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
+    if "emit" not in request:
+        return answer
+    from whichgpu.api.launch.emit import with_launch_files
+
+    return with_launch_files(answer, request, context)
