@@ -280,6 +280,22 @@ def test_export_to_stdout_and_to_files(filled: Path, tmp_path: Path) -> None:
     assert_refused(call("catalog", "export", str(tmp_path / "out.doc")), 2)
 
 
+def test_names_that_look_like_formulas_leave_through_csv_as_text(tmp_path: Path) -> None:
+    instances = ["=1+2", "+cmd", "-1+cmd", "@sum(A1)", "=HYPERLINK(0)", "plain-1"]
+    path = tmp_path / "colo.csv"
+    path.write_text("provider,instance,region,gpu,price\n" + "".join(f"colo,{name},Seoul,L4,0.5\n" for name in instances))
+    imported(path)
+    as_text = [name if name == "plain-1" else f"'{name}" for name in instances]
+    offers = list(csv.DictReader(io.StringIO(call("offers", "--provider", "colo", "--csv").out)))
+    assert sorted(offer["instance"] for offer in offers) == sorted(as_text)
+    exported = call("catalog", "export").out
+    assert sorted(line["instance"] for line in csv.DictReader(io.StringIO(exported))) == sorted(as_text)
+    (tmp_path / "again.csv").write_text(exported)
+    imported(tmp_path / "again.csv")
+    prices = json.loads(call("catalog", "export", "--json").out)["offers"]
+    assert {offer["instance"] for offer in prices} == set(instances)
+
+
 def test_empty_import_creates_no_store(tmp_path: Path) -> None:
     path = tmp_path / "not-a-list.csv"
     path.write_text("a,b\n1,2\n")
@@ -380,3 +396,46 @@ def test_every_command_explains_itself(name: str) -> None:
     assert f"whichgpu catalog {name}" in reply.out
     assert "command." not in reply.out
     assert "option." not in reply.out
+
+
+def test_an_unknown_sellers_cheapest_offer_is_the_headline_with_a_warning_and_its_source(lists: Path) -> None:
+    path = lists / "cheap.csv"
+    path.write_text("provider,instance,region,gpu,gpus,term,price\nshady,h100x1,Seoul,H100 SXM,1,on-demand,0.9\n")
+    imported(path)
+    for words in (
+        ["offers", "--gpu", "H100 SXM", "--term", "on-demand"],
+        ["recommend", "serve", "llama3.1-8b", "--gpu", "H100 SXM"],
+    ):
+        reply = call(*words)
+        headline = reply.err.splitlines()[0]
+        assert "shady h100x1" in headline
+        assert "the catalog does not know the seller shady, whose price comes from own alone: verify it" in headline
+        document = call(*words, "--json").json()
+        assert any("seller shady" in warning for warning in document["warnings"])
+        own = next(source for source in document["sources"] if source["id"] == "own")
+        assert own["title"] == "Price lists of the user: cheap"
+
+
+def test_no_warning_and_no_own_source_for_known_sellers(lists: Path) -> None:
+    path = lists / "known.csv"
+    path.write_text("provider,instance,region,gpu,gpus,term,price\naws,g6.xlarge,us-east-1,L4,1,on-demand,0.8048\n")
+    imported(path)
+    document = call("offers", "--gpu", "L4", "--provider", "aws", "--term", "on-demand", "--json").json()
+    assert document["warnings"] == []
+    document = call("offers", "--gpu", "H100 SXM", "--json").json()
+    assert "own" not in {source["id"] for source in document["sources"]}
+
+
+def test_the_users_discounts_are_named_in_sources(lists: Path) -> None:
+    path = lists / "mine.toml"
+    path.write_text('[discounts]\naws = "12%"\n')
+    for words in (["offers", "--gpu", "L4", "--provider", "aws"], ["recommend", "serve", "llama3.1-8b", "--provider", "aws"]):
+        document = call(*words, "--prices", str(path), "--json").json()
+        assert "prices.toml" in {source["id"] for source in document["sources"]}
+
+
+def test_accept_keeps_a_quarantined_price(lists: Path) -> None:
+    path = lists / "cheap.csv"
+    path.write_text("provider,instance,region,gpu,gpus,term,price\nshady,h100x8,Seoul,H100 SXM,8,on-demand,3.5\n")
+    assert call("catalog", "import", str(path), "--json").json()["reasons"] == {"one-for-all": 1}
+    assert call("catalog", "import", str(path), "--accept", "--json").json()["kept"] == 1

@@ -87,19 +87,41 @@ def test_floors_and_ceilings_hold_in_every_currency(importer: Importer, line: st
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,0.3,EUR,hour",
         "aws,p5.48xlarge,moon-base-1,H100 SXM,8,on-demand,5000,KRW,hour",  # a region the history lacks
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,sustained,1,USD,hour",  # a term it lacks
-        "colo,own8,Seoul,H100 SXM,8,on-demand,5000,VND,hour",  # a machine it lacks
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,committed-1y,2.5,USD,hour",  # plausible as spot, never as a commitment
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,reserved-3y,2,EUR,hour",
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,committed-3y,7,USD,hour",
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,reserved-1y,160,USD,hour",  # a commitment dearer than on demand
-        "colo,own8,Seoul,H100 SXM,8,committed-1y,2.5,USD,hour",  # under a third of the lowest on-demand price anywhere
-        "mithril,h100.sxm.8x,us-central1,H100 SXM,8,on-demand,2.5,USD,hour",
     ],
 )
 def test_the_first_price_of_an_offer_is_compared_with_the_bundled_history(importer: Importer, line: str) -> None:
     answer = importer.take(line)
     assert (answer.kept, answer.reasons) == (1, {"jump": 1})
     assert importer.stored() == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("colo,own8,Seoul,H100 SXM,8,on-demand,5000,VND,hour", "below-market"),
+        ("colo,own8,Seoul,H100 SXM,8,on-demand,3.5,USD,hour", "one-for-all"),  # what one H100 costs
+        ("aws,p99.48xlarge,us-east-1,H100 SXM,8,on-demand,3.2,EUR,hour", "one-for-all"),
+        ("colo,own8,Seoul,H100 SXM,8,committed-1y,2.5,USD,hour", "one-for-all"),
+        ("mithril,h100.sxm.8x,us-central1,H100 SXM,8,on-demand,2.5,USD,hour", "one-for-all"),
+        ("colo,own1,Seoul,H100 SXM,1,on-demand,0.7,USD,hour", "below-spot"),
+        ("colo,own1,Seoul,H100 SXM,1,on-demand,950,KRW,hour", "below-spot"),
+        ("colo,own1,Seoul,H100 SXM,1,on-demand,0.2,USD,hour", "below-market"),  # less than a tenth of the median
+        ("colo,own1,Seoul,H100 SXM,1,committed-3y,0.2,USD,hour", "below-market"),
+    ],
+)
+def test_a_machine_the_history_lacks_is_compared_with_all_sellers_of_its_gpu(importer: Importer, line: str, reason: str) -> None:
+    for day in (TODAY - timedelta(1), TODAY):  # saying it twice does not make it true
+        answer = importer.take(line, day=day)
+        assert (answer.kept, answer.reasons) == (1, {reason: 1})
+    assert importer.stored() == {}
+    assert "USD / GPU h; 0." in importer.details()[0]
+    assert importer.take(line, trusting=True).reasons == {}
+    assert importer.take(line).reasons == {}
+    assert len(importer.stored()) == 1
 
 
 def test_a_commitment_is_reported_with_the_on_demand_range_it_is_compared_with(importer: Importer) -> None:

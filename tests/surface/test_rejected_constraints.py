@@ -28,7 +28,7 @@ H100 = ("--gpu", "H100 SXM")
         (("fit", "resnet50", "--task", "train", "--lora-rank", "8", *H100), "bad-field", "bert-large"),
         (("estimate", "serve", "llama-3.1-8b", *H100, "--out", "0"), "bad-field", "--out 1"),
         (("recommend", "batch", "llama-3.1-8b", "--out", "0"), "bad-field", "--out 1"),
-        (("recommend", "serve", "llama-3.1-8b", "--percentile", "99.99"), "bad-field", "--percentile up to 99."),
+        (("recommend", "serve", "llama-3.1-8b", "--rate", "1", "--percentile", "99.99"), "bad-field", "--percentile up to 99."),
         (("recommend", "train", "resnet50", "--gpus", "10000000"), "bad-span", "1,000,000"),
         (("recommend", "train", "resnet50", "--owned", "99999999xT4"), "bad-field", "999,999"),
         (("buy", "99999999xT4"), "bad-field", "999,999"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from functools import cache
 from typing import Any, TypeGuard, cast, get_args, get_type_hints
@@ -9,6 +10,9 @@ from typing import Any, TypeGuard, cast, get_args, get_type_hints
 import msgspec
 
 Cell = str | int | float | bool | None
+# Beginnings of cells that a spreadsheet runs as a formula (OWASP, CSV injection).
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+_SIGNED_NUMBER = re.compile(r"[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?\s?[%A-Za-zµ/]*|-+")
 
 
 def plain(value: object) -> Any:
@@ -24,6 +28,26 @@ def to_json(value: object) -> str:
 def to_json_line(value: object) -> str:
     """Return a value as a JSON document on one line, for streams of answers."""
     return _encoded(value).decode() + "\n"
+
+
+def csv_cell(cell: object) -> object:
+    """Return a cell for CSV: None is empty, and text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    >>> [csv_cell(cell) for cell in ("=1+2", "@name", "-1+2", "-1.5%", "+3", -2, "A100", None)]
+    ["'=1+2", "'@name", "'-1+2", '-1.5%', '+3', -2, 'A100', '']
+    """
+    if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS) and not _SIGNED_NUMBER.fullmatch(cell):
+        return "'" + cell
+    return "" if cell is None else cell
+
+
+def text_of_csv_cell(cell: str) -> str:
+    """Return the text of which `csv_cell` made a cell.
+
+    >>> text_of_csv_cell("'=1+2"), text_of_csv_cell("'s")
+    ('=1+2', "'s")
+    """
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_SIGNS) else cell
 
 
 def _encoded(value: object) -> bytes:

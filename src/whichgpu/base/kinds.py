@@ -83,16 +83,20 @@ class Whole(SingleValue, msgspec.Struct, frozen=True):
 
 
 class Number(SingleValue, msgspec.Struct, frozen=True):
-    """Kind of a request field that is a number above zero; if the kind has a unit, a text must state one."""
+    """Kind of a request field that is a number above zero; if the kind has a unit, a text must state one.
+
+    With `is_unit_optional`, a typed number without a unit is in the kind's unit.
+    """
 
     wants: str = "wants.number"
     high: float = 1e12
     unit: str = ""
     parse: Callable[[str], float] | None = None
+    is_unit_optional: bool = False
 
     def read(self, value: Any) -> float:
         if isinstance(value, str) and self.unit:
-            return self.read_text(value)
+            return self._read_with_unit(value)
         if isinstance(value, float) and 0 < value < MIN_NUMBER:
             raise InvalidValue(msg("wants.at-least", low=f"{MIN_NUMBER:g}{self.unit}"))
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
@@ -105,6 +109,11 @@ class Number(SingleValue, msgspec.Struct, frozen=True):
         return msg(self.wants, high=f"{self.high:g}")
 
     def read_text(self, text: str) -> float:
+        if self.is_unit_optional and _NUMBER.fullmatch(text.strip()):
+            return self.read(float(text))
+        return self._read_with_unit(text)
+
+    def _read_with_unit(self, text: str) -> float:
         bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
         if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # Already in the base unit.
             return self.read(float(bare))

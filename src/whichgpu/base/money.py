@@ -11,6 +11,16 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
 _MONEY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-zA-Z]{3})(?:\s*/\s*([a-zA-Z]+))?")
+# Amounts as people type them: a sign or word of a currency, or none; groups of thousands; k for thousands.
+_TYPED_MONEY = re.compile(
+    r"([$€£₩₫]?)\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]{1,9})?|[0-9]{1,15}(?:\.[0-9]{1,9})?)(k(?![a-z]))?\s*([$€£₩₫]|[a-z]*)"
+    r"(?:\s*(?:/|\bper\b|\ban?\b)\s*([a-z]+))?",
+    re.IGNORECASE,
+)
+_TYPED_CURRENCIES = {
+    "$": "USD", "€": "EUR", "£": "GBP", "₩": "KRW", "₫": "VND", "dollar": "USD", "dollars": "USD", "bucks": "USD", "euro": "EUR",
+    "euros": "EUR", "pound": "GBP", "pounds": "GBP", "won": "KRW", "dong": "VND",
+}  # fmt: skip
 _PERIODS = {"h": "hour", "hr": "hour", "hour": "hour", "mo": "month", "month": "month"}
 
 
@@ -26,6 +36,22 @@ class Money(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.amount} {self.currency}"
+
+
+def parse_typed_money(text: str, currency: str) -> tuple[Money, str | None]:
+    """Parse an amount as people type it, in `currency` if the text names none; also return its period, or None.
+
+    >>> parse_typed_money("$500", "USD"), parse_typed_money("1,500 euros", "USD")[0], parse_typed_money("2.5", "EUR")[0]
+    ((Money(amount=Decimal('500'), currency='USD'), None), Money(amount=Decimal('1500'), currency='EUR'), \
+Money(amount=Decimal('2.5'), currency='EUR'))
+    """
+    match = _TYPED_MONEY.fullmatch(text.strip())
+    signs = [sign.lower() for sign in (match[1], match[4]) if sign] if match else []
+    if match is None or len(signs) > 1:
+        return parse_money(text)
+    period = f"/{match[5]}" if match[5] else ""
+    amount = Decimal(match[2].replace(",", "")) * (1000 if match[3] else 1)
+    return parse_money(f"{amount:f}{_TYPED_CURRENCIES.get(signs[0], signs[0]) if signs else currency}{period}")
 
 
 def parse_money(text: str) -> tuple[Money, str | None]:

@@ -137,6 +137,14 @@ class Catalog:
         """Return all GPU variants of the catalog by their id, such as `t4`."""
         return {gpu.id: gpu for gpu in self.gpus}
 
+    def is_seller(self, provider: str) -> bool:
+        """Whether the catalog knows the seller with this id."""
+        return provider in self._provider_ids
+
+    @cached_property
+    def _provider_ids(self) -> frozenset[str]:
+        return frozenset(one.id for one in self.providers)
+
     def cited_sources(self, *groups: tuple[str, ...]) -> tuple[Source, ...]:
         """Return the cited documents with the ids in these groups, without duplicates, in order of first mention."""
         ids = dict.fromkeys(id for group in groups for id in group)

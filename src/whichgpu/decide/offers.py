@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.money import Money, parse_money
+from whichgpu.base.money import Money, parse_typed_money
 from whichgpu.base.names import split_count, unknown_word
 from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
 from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
@@ -43,6 +43,7 @@ class OfferSelection(msgspec.Struct, frozen=True):
     assumptions: tuple[Message, ...] = ()
     purchase: Mapping[str, Decimal] = msgspec.field(default_factory=dict)
     user_priced: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
+    discounted: frozenset[str] = frozenset()  # providers with a discount in the user's file of prices
 
 
 def select_offers(
@@ -70,7 +71,9 @@ def select_offers(
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
-    return OfferSelection(constraints, rented, query.spelled(), user_priced=frozenset(card_prices))
+    return OfferSelection(
+        constraints, rented, query.spelled(), user_priced=frozenset(card_prices), discounted=frozenset(discounts or ())
+    )
 
 
 def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
@@ -90,10 +93,11 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
             gpus=query.gpus,
         ),
     )
-    budget, per = parse_money(query.budget) if query.budget else (None, None)
+    stated = exchanger.check(query.currency) if query.currency else None
+    budget, per = parse_typed_money(query.budget, stated or DOLLAR) if query.budget else (None, None)
     if budget is not None:
         exchanger.check(budget.currency)
-    currency = exchanger.check(query.currency) if query.currency else budget.currency if budget else DOLLAR
+    currency = stated or (budget.currency if budget else DOLLAR)
     if budget is not None:
         budget = Money(exchanger.convert(budget, currency)[0].amount, currency)
     memory = query.min_memory

@@ -9,7 +9,7 @@ from decimal import Decimal
 from whichgpu.base.dates import first_day
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.base.money import parse_money
+from whichgpu.base.money import parse_typed_money
 from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
@@ -29,7 +29,7 @@ def dollars_per_kwh(text: str | None, exchanger: Exchanger) -> float:
     """Return the price of a kWh in US dollars from the user's text; the default if there is none."""
     if text is None:
         return POWER_PRICE
-    money, _ = parse_money(text)
+    money, _ = parse_typed_money(text, DOLLAR)
     return float(exchanger.convert(money, DOLLAR)[0].amount)
 
 
@@ -70,7 +70,7 @@ def card_prices_given(text: str | None, catalog: Catalog, exchanger: Exchanger) 
         name, equals, price = part.partition("=")
         if not equals:
             raise UsageError("bad-price", msg("error.bad-card-price", text=part), msg("hint.bad-card-price"))
-        money, _ = parse_money(price)
+        money, _ = parse_typed_money(price, DOLLAR)
         dollars[find_gpu(catalog, name.strip()).id] = exchanger.convert(money, DOLLAR)[0].amount
     return dollars
 

@@ -19,9 +19,10 @@ from whichgpu.decide.configurations.configuration import Configuration, GroupRes
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of
 from whichgpu.decide.market import terms_of
+from whichgpu.decide.modes import with_mode
 from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
-from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
+from whichgpu.decide.work import SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
 from whichgpu.price.run import OfferTerms
@@ -89,13 +90,13 @@ class Question(msgspec.Struct, frozen=True):
         stated, workload, lookups = self.spelled.user_fields, self.spelled.workload, self.lookups
         if not self.modelled:
             return WorkloadRequest(replace(workload, engine=None), stated, ANY_MODEL, lookups.calibration, workload)
-        if workload.serving and workload.rate is None and workload.batch is None:
-            workload = replace(workload, rate=SERVICE_RATE)
+        workload, with_batch = with_mode(workload, self.query, stated)
         shape = lookups.shape_for(workload)
         validate_workload(workload, shape)
         check_against_task(self.query, workload, stated, shape.is_transformer if workload.training else shape.is_generative)
         if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & stated:
             workload = replace(workload, tpot_max=SERVICE_TPOT)
+        stated = with_batch
         if workload.seq_out == 1:
             workload = replace(workload, tpot_max=None)  # An answer of one token has no time between tokens.
         if workload.tokens is not None and not shape.is_language_model:

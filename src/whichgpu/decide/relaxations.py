@@ -25,6 +25,7 @@ from whichgpu.decide.relax import (
     smallest_change_of_both,
     smallest_shortfall,
 )
+from whichgpu.decide.relaxed_request import relaxed_request
 from whichgpu.decide.requirements import Requirements
 from whichgpu.price.table import Ints
 from whichgpu.workload.spelling import ParsedWorkload
@@ -53,7 +54,9 @@ def no_answer(question: Question, screened: EvaluatedQuestion, ranked: RankedCan
     if _rejected_by_default_objective(screened, ranked.candidates):
         seconds = screened.request.workload.tpot_max or 0.0
         message = msg("error.default-objective", what=message, time=format_seconds(seconds))
-    return NoAnswer("nothing-fits", message, msg("hint.relax", ways=tuple(changes)) if changes else msg("hint.relax-filters"))
+    hint = msg("hint.relax", ways=tuple(changes)) if changes else msg("hint.relax-filters")
+    relaxation = relaxed_request(question, changes, has_answer)
+    return NoAnswer("nothing-fits", message, hint, rejected={name: n for name, n in counts if n}, relaxation=relaxation)
 
 
 def _rejected_by_default_objective(screened: EvaluatedQuestion, candidates: Candidates) -> bool:

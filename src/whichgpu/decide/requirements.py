@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from math import floor
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import asdict
@@ -55,6 +55,8 @@ class Requirements(msgspec.Struct, frozen=True):
     egress: int | str | None = None
     power_price: str | None = None
     max_age: float | str | None = None  # largest age of prices
+    mode: Literal["me", "team", "service"] | None = None  # whom a service is for, if no rate or batch is given
+    people: int | None = None  # people of a team
     why_not: str | None = None
     limit: int | None = None
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
+from whichgpu.base.codec import csv_cell
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -15,12 +17,12 @@ MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), ro
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write a table as CSV (RFC 4180) with plain newlines."""
+    """Write a table as CSV (RFC 4180) with plain newlines, no cell of which a spreadsheet runs as a formula."""
     import csv
 
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(map(csv_cell, row) for row in rows)
 
 
 def write_tsv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:

@@ -21,6 +21,7 @@ SYNONYMS = {
     **PRECISION_SYNONYMS,
     "momentum": "sgd-momentum", "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "flashattention": "flash", "fa2": "flash",
     "finetuning": "finetune", "training": "train", "serving": "serve", "none": "none",
+    "inference": "serve", "chatbot": "chat", "image": "images", "picture": "images", "pictures": "images",
     "nhwc": "channels_last", "nchw": "contiguous",
 }  # fmt: skip
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")

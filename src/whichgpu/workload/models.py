@@ -27,6 +27,8 @@ TRACED = ("python:", "torchvision:", "timm:")
 MAX_UNITS, MAX_LAYERS = 10**7, 64
 MAX_NAME_CHARACTERS = 4096  # Longest name or path accepted (PATH_MAX on Linux).
 
+FAMILY_KINDS = ("transformer", "diffusion")  # Kinds of models that people name by family or size.
+_SIZE_WORD = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:x[0-9]+)?[bm]")
 _SIZES = re.compile(r"\d{1,9}(?:[x×]\d{1,9})*")
 
 Tracer = Callable[[str], Shape | None]
@@ -59,6 +61,8 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
         return _from_folder(Path(name))
     if trace is not None and (shape := trace(name)) is not None:
         return shape
+    if member := family_member(name, catalog):
+        return shape_from_config(member.config, member.id)
     raise unknown_model(name, catalog)
 
 
@@ -94,6 +98,42 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
         message = msg("error.ambiguous-model", name=name)
         raise AmbiguousName("ambiguous-model", message, msg("hint.choices", choices=choices), choices)
     return matches[0] if matches else None
+
+
+def family_member(name: str, catalog: Catalog) -> Model | None:
+    """Return the newest built-in model whose name has every typed word, such as 70b; None if there is none.
+
+    It is also None if the models with these words differ in size. `built_in` finds the names that a model has as its own.
+    """
+    typed = _name_words(name)
+    families = [model for model in catalog.models if model.kind in FAMILY_KINDS and typed and typed <= _name_words(model.id)]
+    if sizes := _sizes(typed):
+        families = [model for model in families if _sizes(_name_words(model.id)) == sizes]
+    if len({_sizes(_name_words(model.id)) for model in families}) != 1:
+        return None
+    newest = max(model.released for model in families)
+    members = [model for model in families if model.released == newest]
+    return members[0] if len(members) == 1 else None
+
+
+def built_in_member(name: str, catalog: Catalog) -> str | None:
+    """Return the id of the model meant by a family name or a size; None for a name that a model has as its own."""
+    if name.lower().endswith(SUFFIXES) or ":" in name or (member := family_member(name, catalog)) is None:
+        return None
+    return None if built_in(name, catalog) else member.id
+
+
+def _name_words(name: str) -> frozenset[str]:
+    """Return the words of a model's name, its family apart from a version after it: qwen, 2.5 and 7b of qwen2.5-7b."""
+    words = set[str]()
+    for word in re.split(r"[^a-z0-9.]+", name.lower()):
+        versioned = re.fullmatch(r"([a-z]{2,})([0-9].*)", word)
+        words |= set(versioned.groups()) if versioned else {word}
+    return frozenset(words - {""})
+
+
+def _sizes(words: frozenset[str]) -> frozenset[str]:
+    return frozenset(word for word in words if _SIZE_WORD.fullmatch(word))
 
 
 def unknown_model(name: str, catalog: Catalog) -> UnknownName:

@@ -55,3 +55,6 @@ TASK_TRAITS: Mapping[Task, TaskTraits] = {
 TASKS: tuple[Task, ...] = tuple(TASK_TRAITS)
 # Tasks for which GPUs are rented: runs that end, and services.
 RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)
+# Words for which `recommend` has a task: a chat is a service for one user, pictures are made in batches.
+TASK_OF_WORD: Mapping[str, Task] = {"chat": "serve", "images": "batch"}
+RECOMMEND_TASKS = (*RUN_TASKS, *TASK_OF_WORD)

@@ -17,7 +17,7 @@ from whichgpu.base.dates import first_day
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.money import Money, parse_money
+from whichgpu.base.money import Money, parse_typed_money
 from whichgpu.base.names import split_count
 from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.find import find_gpu
@@ -183,7 +183,7 @@ def _owning(
     gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger: Exchanger, currency: str
 ) -> tuple[OwnershipCosts, str]:
     def read(text: str | None) -> float | None:
-        return None if text is None else float(exchanger.convert(parse_money(text)[0], currency)[0].amount)
+        return None if text is None else float(exchanger.convert(parse_typed_money(text, currency)[0], currency)[0].amount)
 
     amount = None
     for part in split_names(inputs.price or ()):

@@ -17,10 +17,11 @@ from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.host import Region, Source
+from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.catalog.live.overlay import apply_overlay, overlay_path, read_overlay
 from whichgpu.catalog.live.stored_offers import last_snapshot, live_offers
 from whichgpu.catalog.offer import Observation
@@ -32,6 +33,7 @@ from whichgpu.price.asof import RECENT_DAYS, PriceOnDay, price_on_day, prices_on
 from whichgpu.price.filters import OffersQuery as OffersQuery
 from whichgpu.price.filters import countries_meant, offer_filter, split_names
 from whichgpu.price.offers import GROUPS, Offer, OfferFilter, build_offer, cheapest_by_group, ordered
+from whichgpu.price.sellers import cite_sources, unknown_seller
 from whichgpu.price.terms import prices_from_rules
 
 
@@ -52,6 +54,7 @@ class OffersAnswer(Displayable, msgspec.Struct, frozen=True):
     unused_rates: tuple[str, ...]  # currencies of exchange rates in the request that converted no price
     countries: dict[str, tuple[str, ...]]  # country codes of each continent or union that the request names
     sources: tuple[Source, ...]
+    warnings: tuple[Message, ...] = ()  # about sellers of the cheapest offers that the catalog does not know
 
 
 def offers(request: OffersRequest, context: Context) -> OffersAnswer:
@@ -122,7 +125,10 @@ def list_offers(
     listed = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
     rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in listed if offer.exchange_rate))
     trips_from = tuple(dict.fromkeys(source for offer in listed if offer.round_trip for source in offer.round_trip.sources[:1]))
-    cited = catalog.cited_sources(tuple(offer.source for offer in listed), rates, trips_from)
+    warned = dict.fromkeys(unknown_seller(catalog, offer.provider, offer.source) for offer in (by_price[0], recent))
+    priced_by = (offer.source for offer in (by_price[0], recent, *listed))
+    discounted = (OVERLAY for offer in listed if offer.discount)
+    cited = cite_sources(catalog, (*priced_by, *discounted), rates, trips_from)
     hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
     snapshot = last_snapshot(catalog.known_by) if catalog.folder == DATA_DIR else None
     stale = sum(offer.stale for offer in listed)
@@ -141,6 +147,7 @@ def list_offers(
         unused,
         countries_meant(query),
         cited,
+        tuple(one for one in warned if one is not None),
     )
 
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from whichgpu.api.context import Context
 from whichgpu.api.request.read import read, workload
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
-from whichgpu.workload.tasks import RUN_TASKS
+from whichgpu.workload.kinds import Word
+from whichgpu.workload.tasks import RECOMMEND_TASKS, TASK_OF_WORD
 
 if TYPE_CHECKING:
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+    from whichgpu.estimate.lookup_cache import LookupCache
+    from whichgpu.workload.workload import Workload
 
 
 def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
@@ -22,21 +26,39 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     from whichgpu.decide.question import ANY_MODEL
     from whichgpu.decide.requirements import Requirements
 
-    task, model = request.get("task"), request.get("model")
-    if task not in RUN_TASKS:
-        raise UsageError(
-            "bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=RUN_TASKS), RUN_TASKS
-        )
+    word, model = _task_word(request.get("task")), request.get("model")
     if isinstance(model, str) and not model.strip():
         raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
     names = [name for name in request if name in Requirements.__struct_fields__]
     query = Requirements(**read(RecommendRequest, request, context.spell, names))
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
-    parsed = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
+    task = TASK_OF_WORD.get(word, word)
+    parsed = workload({"model": ANY_MODEL.name, **request, "task": task}, context.spell, without=("gpu", "gpus"))
     lookups = context.lookups_for(not request.get("no_own_measurements"))
+    if word == "images":
+        _check_picture_model(parsed.workload if model is not None else None, lookups)
     answer = recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
     if "emit" not in request:
         return answer
     from whichgpu.api.launch.emit import with_launch_files
 
     return with_launch_files(answer, request, context)
+
+
+def _task_word(task: object) -> str:
+    """Return the task or the word for one that a user typed; raise an error with the choices for any other word."""
+    try:
+        return Word(RECOMMEND_TASKS).read(task)
+    except InvalidValue as problem:
+        hint = msg("hint.choices", choices=RECOMMEND_TASKS)
+        raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), hint, RECOMMEND_TASKS) from problem
+
+
+def _check_picture_model(workload: Workload | None, lookups: LookupCache) -> None:
+    """Raise an error that names models for pictures unless the workload has one; None is a question without a model."""
+    from whichgpu.workload.denoisers import denoiser
+
+    if workload is not None and denoiser(lookups.shape_for(workload)):
+        return
+    models = tuple(model.id for model in lookups.catalog.models if model.kind == "diffusion")
+    raise UsageError("wrong-task", msg("error.no-picture-model"), msg("hint.choices", choices=models), models)

@@ -10,10 +10,10 @@ from whichgpu.api.request.load import EMIT, OWN_MEASUREMENTS
 from whichgpu.api.request.offers import MarketFields
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName, NameList, Price, Size
 from whichgpu.api.request.workload import WorkloadFields
-from whichgpu.base.kinds import Flag
+from whichgpu.base.kinds import Flag, Whole
 from whichgpu.catalog.select import parse_span
-from whichgpu.workload.kinds import ModelValue
-from whichgpu.workload.workload import KINDS
+from whichgpu.workload.kinds import ModelValue, Word
+from whichgpu.workload.tasks import RECOMMEND_TASKS
 
 TIME, MONEY, SIZE = Quantity("s"), Quantity(""), Quantity("B")
 
@@ -22,6 +22,12 @@ def _ranks() -> tuple[str, ...]:
     from whichgpu.decide.constraints import RANKS
 
     return RANKS
+
+
+def _modes() -> tuple[str, ...]:
+    from whichgpu.decide.modes import MODES
+
+    return MODES
 
 
 class ConstraintFields(MarketFields, total=False):
@@ -45,8 +51,10 @@ class ConstraintFields(MarketFields, total=False):
 class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     """Request for a recommendation of GPU, offer and layout."""
 
-    task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="serve")]
+    task: Annotated[str, Field(Word(RECOMMEND_TASKS), "TASK", argument=True, required=True, example="serve")]
     model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", argument=True, example="llama-3.1-8b")]
+    mode: Annotated[str | None, Field(Words("mode", _modes), "MODE", example="team")]
+    people: Annotated[int | str | None, Field(Whole(1, 10**6), "N", example="50")]
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]

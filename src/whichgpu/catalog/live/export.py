@@ -11,6 +11,7 @@ from typing import IO, Any, TextIO
 
 import msgspec
 
+from whichgpu.base.codec import csv_cell
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.offer import Observation
@@ -28,7 +29,7 @@ def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:
     writer.writerow(COLUMNS)
     count = 0
     for count, offer in enumerate(offers, 1):  # noqa: B007 - the last one is the count
-        writer.writerow("" if cell is None else cell for cell in (getattr(offer, name) for name in COLUMNS))
+        writer.writerow(csv_cell(getattr(offer, name)) for name in COLUMNS)
     return count
 
 

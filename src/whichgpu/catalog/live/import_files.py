@@ -22,7 +22,7 @@ from whichgpu.catalog.live.layouts import gpuhunt, price_list, skypilot
 from whichgpu.catalog.live.price_store import open_for_writing_lazily
 from whichgpu.catalog.live.refresh import RefreshOutcome, SourceProblem, read_first_row, reader_digest
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import PriceBatch, ReadCounts
+from whichgpu.catalog.live.rows import OWN_LIST, PriceBatch, ReadCounts
 from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.live.sources.gpuhunt import version_day, zip_batches
 from whichgpu.catalog.live.sources.skypilot import known_content
@@ -109,7 +109,7 @@ def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack
             raise _too_large(MAX_JSON_BYTES)
         items, read = price_list.own_json_items(content), ReadCounts(digest=hashlib.sha256(content).hexdigest())
         complete = not any(price_list.is_dated(item) for item in items)
-        return iter([PriceBatch("own", _stem(path), price_list.own_json_rows(items, read), day, complete=complete, read=read)])
+        return iter([PriceBatch(OWN_LIST, _stem(path), price_list.own_json_rows(items, read), day, complete=complete, read=read)])
     if name.endswith(".gz"):
         stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
     header = next(csv.reader([stream.readline(65536).decode("utf-8-sig")]), [])
@@ -126,7 +126,7 @@ def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack
         )
     if price_list.is_layout(header):
         complete = not price_list.is_dated(header)
-        return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), day, complete=complete, read=read)])
+        return iter([PriceBatch(OWN_LIST, scope, price_list.own_csv_rows(lines, read), day, complete=complete, read=read)])
     if single_file:  # A single file must be a price list; in a folder, other files are skipped.
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
     return None

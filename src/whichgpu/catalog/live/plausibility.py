@@ -34,6 +34,8 @@ REASONS = (
     "spot-above-on-demand",
     "one-for-all",
     "all-for-one",
+    "below-spot",
+    "below-market",
     "jump",
 )
 UNKNOWN_GPU = "unknown-gpu"

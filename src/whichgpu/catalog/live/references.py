@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from statistics import median
 
 import msgspec
 
@@ -25,7 +26,9 @@ ON_DEMAND_SHARES = {
     "reserved-3y": _THREE_YEARS,
     "committed-3y": _THREE_YEARS,
 }
-_ANY, _FIRM = "any", "firm"  # Dictionary keys for the prices of all terms, and for those of all terms except spot.
+_ANY, _FIRM, _SPOT = "any", "firm", "spot"  # Dictionary keys for the prices of all terms, of all except spot, and of spot alone.
+_UNCOMMITTED = ("on-demand", "sustained")  # Terms that never cost less than spot; a commitment may.
+MARKET_SHARE = 0.1  # Lowest plausible price of a new seller as a share of the median of the GPU's sellers (assumed).
 MIN_PROVIDERS = 3  # A GPU's lowest known price is a reference only if this many providers sell it (assumed).
 
 
@@ -36,6 +39,7 @@ class PriceRange(msgspec.Struct, frozen=True):
     high: float  # highest known price
     plausible_low: float  # lowest plausible price
     plausible_high: float  # highest plausible price
+    machine_known: bool = True  # whether the range is of the machine itself, not of its GPU at all sellers
 
 
 class _Extremes(msgspec.Struct):
@@ -52,13 +56,17 @@ class ReferencePrices:
     def __init__(self, catalog: Catalog, rates: DollarRates) -> None:
         self._ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)
         self._providers: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._on_demand: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))  # by GPU and seller
         for row in catalog.prices():
             price = rates.dollars(row.price, row.currency, first_day(row.observed))
             if price is not None:
                 for terms in _terms_of(row):
                     self._providers[row.gpu, terms].add(row.provider)
+                if row.term == "on-demand":
+                    self._on_demand[row.gpu][row.provider].append(price / row.gpus)
                 for key in _keys_of(row):
                     self._ranges[key].add(price / row.gpus)
+        self._usual = {gpu: median(map(median, sellers.values())) for gpu, sellers in self._on_demand.items()}
 
     def find(
         self, provider: str, instance: str, region: str, term: str, includes: str, gpu: str, alias: bool = False
@@ -77,8 +85,32 @@ class ReferencePrices:
         offer, floor = (provider, instance, includes, term), self._gpu_floor(gpu, terms)
         for key, (low_factor, high_factor) in (((*offer, region), own), (offer, own), other, ((gpu, terms), wide)):
             if (extremes := self._ranges.get(key)) is not None:
-                return PriceRange(extremes.low, extremes.high, max(extremes.low * low_factor, floor), extremes.high * high_factor)
+                low, high = max(extremes.low * low_factor, floor), extremes.high * high_factor
+                return PriceRange(extremes.low, extremes.high, low, high, machine_known=key != (gpu, terms))
         return None
+
+    def market_rejection(self, gpu: str, gpus: float, term: str, dollars: float) -> str | None:
+        """Return why a price in US dollars per hour is too low for a machine that the bundled history lacks; None if it is not.
+
+        It is compared with all sellers of the GPU: no price per GPU that somebody asks already is too low.
+        """
+        firm, spot, usual = self._ranges.get((gpu, _FIRM)), self._ranges.get((gpu, _SPOT)), self._usual.get(gpu)
+        if firm is None:
+            return None
+        each, lowest = dollars / gpus, firm.low if spot is None else min(firm.low, spot.low)
+        floor = lowest if spot is not None and term in _UNCOMMITTED else lowest / JUMP
+        is_fraction = usual is not None and each < MARKET_SHARE * usual
+        if each >= lowest or not (each < floor or is_fraction):
+            return None
+        if gpus > 1 and lowest <= dollars <= firm.high:
+            return "one-for-all"
+        return "below-market" if is_fraction or spot is None or term not in _UNCOMMITTED else "below-spot"
+
+    def market_words(self, gpu: str, gpus: float, dollars: float) -> str:
+        """Return a price per GPU hour and the range and median of the GPU's sellers, as text in US dollars."""
+        firm = self._ranges[gpu, _FIRM]
+        usual = f" (median {self._usual[gpu]:.3g})" if gpu in self._usual else ""
+        return f"{dollars / gpus:.3g} USD / GPU h; {firm.low:.3g}-{firm.high:.3g} USD{usual}"
 
     def _gpu_floor(self, gpu: str, terms: str) -> float:
         """Return a GPU's lowest plausible price: a third of the lowest known; 0 if too few providers sell it to tell."""
@@ -96,6 +128,8 @@ def _keys_of(row: PriceRow) -> Iterator[tuple[str, ...]]:
         yield (row.provider, row.instance, row.term)
     for terms in _terms_of(row):
         yield (row.gpu, terms)
+    if row.term == "spot":
+        yield (row.gpu, _SPOT)
 
 
 def _terms_of(row: PriceRow) -> tuple[str, ...]:

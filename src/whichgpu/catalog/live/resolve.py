@@ -77,6 +77,10 @@ class Resolver:
         """Return the bundled price ranges with which new offers are compared."""
         return ReferencePrices(self._catalog, self.rates)
 
+    def is_seller(self, provider: str) -> bool:
+        """Whether the catalog knows the seller with this id."""
+        return self._catalog.is_seller(provider)
+
     def machine_of(self, provider: str, instance: str) -> Instance | None:
         """Return the catalog's instance by provider and name; None if the catalog lacks it."""
         return self._machines.get((provider, instance.lower()))

@@ -16,6 +16,7 @@ from whichgpu.catalog.offer import ANY_REGION as ANY_REGION
 if TYPE_CHECKING:
     from whichgpu.catalog.live.http import Client, Validators
 
+OWN_LIST = "own"  # source of the price lists that users write themselves
 MICRO = Decimal("0.000001")
 InstanceLookup = Callable[[str, str], Instance | None]
 HOURS_PER_MONTH = 730  # Hours that clouds bill for a month: 8,760 / 12.

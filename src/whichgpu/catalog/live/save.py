@@ -15,7 +15,7 @@ from whichgpu.catalog.live.jumps import mark_jumps
 from whichgpu.catalog.live.plausibility import mark_contradictions
 from whichgpu.catalog.live.price_store import transaction
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import PriceBatch
+from whichgpu.catalog.live.rows import OWN_LIST, PriceBatch
 from whichgpu.catalog.live.staging import BatchSummary, count_staged, drop_staging_tables, stage_batch
 
 KEY = "gpu, provider, instance, region, gpus, term, payment, includes, currency"
@@ -43,7 +43,7 @@ def save_batch(
         continues = batch.complete and series.next_day is None and not trusting
         mark_contradictions(connection)
         if not trusting:
-            mark_jumps(connection, series.id, day, resolver)
+            mark_jumps(connection, series.id, day, resolver, batch.source == OWN_LIST)
         accepted, reasons, unknown = count_staged(connection)
         offers = _match(connection, dated=not batch.complete)
         if continues:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from whichgpu.catalog.host import Source
+from whichgpu.catalog.live.rows import OWN_LIST
 from whichgpu.catalog.offer import Observation
+
+MAX_NAMED_PARTS = 8  # Price lists of one source that its title names.
 
 
 def live_offers(
@@ -66,3 +71,25 @@ def last_snapshot(known_by: date | int | None = None, folder: Path | None = None
         newest = connection.execute("SELECT max(id) FROM batch WHERE id <= ?", (snapshot_horizon(connection, known_by),))
         number: int | None = newest.fetchone()[0]
         return number
+
+
+def live_sources(ids: Iterable[str], folder: Path | None = None) -> tuple[Source, ...]:
+    """Return the sources with these names in the user's price store, with the names of their lists and the last day of each."""
+    from whichgpu.catalog.live.price_store import NAME, open_for_reading
+
+    with open_for_reading(folder) as connection:
+        if connection is None:
+            return ()
+        sources = []
+        for id in ids:
+            rows = connection.execute(
+                "SELECT s.scope, max(b.seen), max(b.recorded) FROM series s JOIN batch b ON b.series = s.id WHERE s.source = ? "
+                "GROUP BY s.id ORDER BY max(b.id) DESC",
+                (id,),
+            ).fetchall()
+            if rows:
+                parts = ", ".join(scope for scope, *_ in rows[:MAX_NAMED_PARTS]) + (", …" if len(rows) > MAX_NAMED_PARTS else "")
+                seen, recorded = (date.fromordinal(max(row[at] for row in rows)).isoformat() for at in (1, 2))
+                title = f"{'Price lists of the user' if id == OWN_LIST else f'Prices fetched from {id}'}: {parts}"
+                sources.append(Source(id, title, "user" if id == OWN_LIST else id, NAME, seen, None, recorded))
+        return tuple(sources)

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from shlex import join
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Instance, Source
+from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
 from whichgpu.decide.answer.other_engines import other_engines
-from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected, Reproduce
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
 from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
+from whichgpu.decide.modes import Mode, mode_assumptions, mode_of, sentence_of_mode
 from whichgpu.decide.question import EvaluatedQuestion, Question
 from whichgpu.decide.recommend import RankedCandidates
+from whichgpu.decide.reproduce import reproduce
 from whichgpu.decide.shortlist import best_of, shortlist
 from whichgpu.decide.work import running_sequences
 from whichgpu.estimate.loading import loading
@@ -31,14 +32,15 @@ from whichgpu.estimate.nearest_evidence import NearEvidence, nearest_evidence
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.price.sellers import cite_sources, unknown_seller
 from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
+from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.spelling import echo, to_argv
+from whichgpu.workload.spelling import echo
 from whichgpu.workload.unused import unused
-from whichgpu.workload.workload import KINDS, Workload
+from whichgpu.workload.workload import Workload
 
-PAGE = "/recommend"
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
@@ -71,7 +73,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         missing = missing_support(group.gpu, request.workload, modelled and request.shape.is_generative)
         return RecommendAnswer(
             request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, kind=work_kind(modelled, screened.work),
-            answer=best, sentence=self._sentence(first, best), runner_up=rows[others[0]] if others else None,
+            answer=best, sentence=self._headline(first, best), runner_up=rows[others[0]] if others else None,
             cheapest=rows[picked.cheapest], fastest=rows[picked.fastest],
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
@@ -80,11 +82,13 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
-            assumptions=(*assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions),
-            warnings=(*warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
+            assumptions=(
+                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
+            ),
+            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
             evidence=near.nearest, evidence_error=near.error,
-            sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note, reproduce=self._reproduce(),
-            curve=configuration.curve, terms=term_lines(best, market),
+            sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note,
+            reproduce=reproduce(self.question), curve=configuration.curve, terms=term_lines(best, market),
         )  # fmt: skip
 
     @property
@@ -92,8 +96,23 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return self.question.modelled
 
     @property
+    def _mode(self) -> Mode | None:
+        return mode_of(self.question.spelled.workload, self.question.query) if self._modelled else None
+
+    @property
     def _serving(self) -> bool:
         return self.screened.work.hours is not None
+
+    def _reading(self) -> tuple[Message, ...]:
+        """Return how the question was read: the member meant by a model's family name, and the mode of a service."""
+        typed, name = self.question.spelled.workload.model, self.screened.request.shape.name
+        member = isinstance(typed, str) and self._modelled and built_in_member(typed, self.question.lookups.catalog) == name
+        family = (msg("assumed.family-member", typed=typed, model=name),) if member else ()
+        return (*family, *mode_assumptions(self._mode, self.question.query))
+
+    def _seller_warnings(self, best: Candidate) -> tuple[Message, ...]:
+        warning = unknown_seller(self.question.lookups.catalog, best.provider, best.source)
+        return () if warning is None else (warning,)
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
         """Return notes on flags without effect, limits missed at the slow end of the 90% range, and few simulated requests."""
@@ -137,10 +156,17 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             why[gpu.id] = explain.why_not(gpu.id, gpu.name, candidates, self.screened.groups, results, best, row, self._serving)
         return why
 
+    def _headline(self, at: int, best: Candidate) -> Message:
+        """Return the answer as one sentence, with a warning if the catalog does not know the seller."""
+        plain, unknown = self._sentence(at, best), self._seller_warnings(best)
+        return msg("offers.with-warning", what=plain, warnings=unknown) if unknown else plain
+
     def _sentence(self, at: int, best: Candidate) -> Message:
         """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
         plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
+        chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
+        plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):
             return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)
         machine = self._machine(best)
@@ -179,8 +205,10 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
         billing = billing_on(best.provider, self.question.day, best.instance).sources
         charged = [name for name, size in (("disk", run_settings.disk_gb), ("egress", run_settings.egress_gb)) if size]
-        return catalog.cited_sources(
-            tuple(row.source for row in rows), spot, tuple(catalog.gpu_by_id[best.gpu].sources)[:2], best.time.sources, billing,
+        discounted = [OVERLAY for row in rows if row.provider in self.screened.selection.discounted]
+        prices = (*(row.source for row in rows), *discounted)
+        return cite_sources(
+            catalog, prices, spot, tuple(catalog.gpu_by_id[best.gpu].sources)[:2], best.time.sources, billing,
             extras_sources(best.provider, charged), missing_support_sources(missing),
         )  # fmt: skip
 
@@ -212,20 +240,3 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             return share
         rate, tpot = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
         return running_sequences(rate, best.ttft.value, tpot, workload.seq_out or 1, share)
-
-    def _reproduce(self) -> Reproduce:
-        bare = self.screened.request.bare
-        words = [word for word in to_argv(bare) if not word.startswith(("--task", "--model"))]
-        model = [KINDS["model"].write_text(bare.model)] if self._modelled else []
-        required = [_flag(name, value) for name, value in self.screened.selection.spelled.items()]
-        day = [f"--as-of={self.question.day.isoformat()}"]
-        prices = [f"--prices={self.question.overlay}"] if self.question.overlay else []  # Web pages cannot read local files.
-        split = [word.removeprefix("--").partition("=") for word in (*words, *required, *day)]
-        pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
-        query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])
-        command = join(["whichgpu", "recommend", bare.task, *model, *words, *required, *prices, *day])
-        return Reproduce(command, f"{PAGE}?{query}")
-
-
-def _flag(name: str, value: str) -> str:
-    return "--buy" if name == "buy" else f"--{name.replace('_', '-')}={value}"

@@ -14,6 +14,7 @@ from whichgpu.decide.answer.other_engines import EngineLine
 from whichgpu.decide.answer.spot_shares import SpotShare
 from whichgpu.decide.candidate import Candidate, TermLine
 from whichgpu.decide.constraints import Rank
+from whichgpu.decide.reproduce import Reproduce
 from whichgpu.estimate.nearest_evidence import NearMeasurement
 
 
@@ -22,13 +23,6 @@ class Rejected(msgspec.Struct, frozen=True):
 
     reasons: Mapping[str, int]
     relaxations: tuple[Message, ...]
-
-
-class Reproduce(msgspec.Struct, frozen=True):
-    """The question as a command line and as the path of a web page, both with the day of the prices (`as_of`)."""
-
-    command: str
-    url: str
 
 
 class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.reference_mix import UNIT, indices
 from whichgpu.decide.constraints import Constraints, Rank
 from whichgpu.decide.question import EvaluatedQuestion
-from whichgpu.decide.work import Work
+from whichgpu.decide.work import SERVICE_RATE, Work
 from whichgpu.estimate.loading import Loading
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
@@ -131,7 +131,7 @@ def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, w
     if workload.seq_in and not {"seq_in", "seq_out"} & stated:
         id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
         messages.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))
-    if workload.serving and "rate" not in stated and workload.rate is not None:
+    if workload.serving and request.bare.rate is None and workload.rate == SERVICE_RATE:
         messages.append(msg("assumed.rate", rate=f"{workload.rate:g}"))
     if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & stated:
         messages.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))

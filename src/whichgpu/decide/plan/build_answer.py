@@ -21,6 +21,7 @@ from whichgpu.decide.plan.question import echo
 from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
 from whichgpu.decide.plan.search import SolvedPlan
 from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.price.sellers import cite_sources
 from whichgpu.price.terms import MONTH_HOURS
 
 
@@ -130,7 +131,7 @@ def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:
     catalog = plan.inputs.catalog
     spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
     gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    return catalog.cited_sources(tuple(row.source for row in bill if row.source), spot, gpus)
+    return cite_sources(catalog, (row.source for row in bill if row.source), spot, gpus)
 
 
 def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:

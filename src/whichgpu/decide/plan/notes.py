@@ -17,6 +17,7 @@ from whichgpu.decide.plan.search import PlanTrial, SolvedPlan
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.serving.summary import enough_requests
+from whichgpu.price.sellers import unknown_seller
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.context_limit import beyond_context
 
@@ -81,6 +82,8 @@ def warnings(
     yield from _range_warnings(plan, simulation)
     yield from dict.fromkeys(_engine_warnings(plan, groups))
     yield from _stale_prices(plan.inputs.constraints.day, priced)
+    sellers = dict.fromkeys((row.provider, row.source) for row in priced if isinstance(row, BillRow))
+    yield from (one for seller in sellers if (one := unknown_seller(plan.inputs.catalog, *seller)) is not None)
 
 
 def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:

@@ -6,6 +6,7 @@ import click
 
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.catalog.live.rows import OWN_LIST
 from whichgpu.catalog.live.sources import source_names
 from whichgpu.surface.cli.click_parts import HelpGroup, click_command, command, option
 from whichgpu.surface.cli.price_watch import watch
@@ -21,8 +22,8 @@ def quarantine(session: Session, source: str | None) -> int:
     """Print prices of the newest snapshots that were rejected as implausible, with reasons; exit code 1 if there are none."""
     from whichgpu.api.prices.store import catalog_quarantine
 
-    if source is not None and source not in (*source_names(), "own"):
-        raise unknown_word("source", source, (*source_names(), "own"))
+    if source is not None and source not in (*source_names(), OWN_LIST):
+        raise unknown_word("source", source, (*source_names(), OWN_LIST))
     rows = catalog_quarantine(source)
     session.say(msg("prices.quarantined", n=len(rows)))
     if rows or session.format == "json":

@@ -29,8 +29,10 @@ MAX_NAMED_COUNT = 12  # Largest number of unknown GPUs or files that a summary l
 @click.argument("sources", nargs=-1, type=value_type(Words("source", source_names)), metavar="[SOURCE…]")
 @option("--region", type=value_type(Names()), metavar="NAMES", help="option.refresh-region")
 @option("--currency", metavar="CODE", help="option.refresh-currency")
-@option("--trust", is_flag=True)
-def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] | None, currency: str | None, trust: bool) -> int:
+@option("--accept", "--trust", is_flag=True)
+def refresh(
+    session: Session, sources: tuple[str, ...], region: tuple[str, ...] | None, currency: str | None, accept: bool
+) -> int:
     """Fetch prices from sources into the user's price store and print what was stored; return the exit code."""
     from whichgpu.api.prices.store import catalog_refresh
 
@@ -41,7 +43,7 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
         regions=region or (),
         currency=(currency or "USD").upper(),
         progress=progress_for(session),
-        trusting=trust,
+        trusting=accept,
     )
     return _show_summary(session, answer)
 
@@ -49,13 +51,13 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
 @command("import", epilog=True, undated="hint.no-as-of-import")
 @click.argument("path", metavar="FILE|FOLDER")
 @option("--date", metavar="DATE")
-@option("--trust", is_flag=True)
-def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
+@option("--accept", "--trust", is_flag=True)
+def import_(session: Session, path: str, date: str | None, accept: bool) -> int:
     """Import prices from files into the user's price store and print what was stored; return the exit code."""
     from whichgpu.api.prices.store import catalog_import
 
     day = None if date is None else parse_as_of(date, session.today)
-    answer = catalog_import(user_path(path), observed_on=day, catalog=session.catalog, today=session.today, trusting=trust)
+    answer = catalog_import(user_path(path), observed_on=day, catalog=session.catalog, today=session.today, trusting=accept)
     return _show_summary(session, answer)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
+from msgspec.structs import asdict
+
 from whichgpu.api.prices import offers as verbs
 from whichgpu.api.prices.offers import OffersAnswer
 from whichgpu.api.request.offers import OffersRequest
@@ -18,6 +20,7 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
+from whichgpu.surface.documents import document
 
 MAX_TERMINAL_ROWS = 40  # Largest number of rows on a terminal if no limit is given.
 MAX_NOTES = 10  # Largest number of offers whose notes are printed.
@@ -41,7 +44,8 @@ def show(session: Session, answer: OffersAnswer) -> None:
     columns += [COMMON["hour"]] if "hour" in (per or ("hour",)) else []
     columns += [COMMON["month"]] if "month" in per else []
     columns += [COMMON["gpu-hour"], *trailing_columns(answer, language)]
-    session.show_columns(answer, answer.offers, "offers.", columns, headline(answer, language))
+    reply = asdict(answer) | {"warnings": document(answer.warnings, language)}
+    session.show_columns(reply, answer.offers, "offers.", columns, headline(answer, language))
     for note in notes(answer, per, None, is_ordered, language):
         session.say(note)
     say_sources(session, answer.sources, MAX_SOURCES)
@@ -92,6 +96,12 @@ def round_trip_text(offer: Offer, language: Language) -> str:
 
 
 def headline(answer: OffersAnswer, language: Language) -> Message:
+    """Return a message that counts the offers and names the cheapest, with warnings about sellers the catalog does not know."""
+    sentence = _cheapest(answer, language)
+    return msg("offers.with-warning", what=sentence, warnings=answer.warnings) if answer.warnings else sentence
+
+
+def _cheapest(answer: OffersAnswer, language: Language) -> Message:
     """Return a message that counts the offers and names the cheapest; if its price is stale, also the cheapest recent one."""
     first = answer.cheapest
     sentence = msg("offers.sentence", n=answer.matching, day=answer.as_of, offer=_offer_words(first, answer.near, language))

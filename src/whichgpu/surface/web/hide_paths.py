@@ -6,7 +6,7 @@ from copy import copy
 from pathlib import PurePath
 
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.base.messages import Message, Value
+from whichgpu.base.messages import Message, Value, msg
 
 PATH_VALUES = ("path", "folder")  # Names of message values that contain paths.
 
@@ -14,10 +14,16 @@ PATH_VALUES = ("path", "folder")  # Names of message values that contain paths.
 def without_paths(error: WhichGpuError) -> WhichGpuError:
     """Return a copy of an error with file names instead of paths; a hint that contains a path is left out."""
     public = copy(error)
-    public.message = _without_paths(error.message)
+    is_internal = error.kind == "internal"
+    public.message = msg("error.internal", what=_exception_name(error)) if is_internal else _without_paths(error.message)
     if error.hint is not None and _without_paths(error.hint) != error.hint:
         public.hint = None
     return public
+
+
+def _exception_name(error: WhichGpuError) -> str:
+    """Return the exception's type in an internal error; its text, which may contain a path, is left out."""
+    return str(error.message.values.get("what", "")).partition(":")[0]
 
 
 def _without_paths(message: Message) -> Message:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
-from whichgpu.workload.models import SUFFIXES, TRACED, built_in, unknown_model
+from whichgpu.workload.field_errors import invalid_field
+from whichgpu.workload.kinds import ModelValue
+from whichgpu.workload.models import SUFFIXES, TRACED, built_in, parse_mlp, unknown_model
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
 
 HUB = "hf:"
 PLAN_FILE = ".toml"
-INLINE_MODELS = ("mlp:", "{")  # Beginnings of models without a lookup: an MLP by its sizes, and the content of a config.json.
-# Text that may be a path: separators, home, `.` and `..`, drive letters, file URLs.
-_PATH = re.compile(r"[/\\~\0]|^\.|^[a-z]:|^file:", re.IGNORECASE)
+MLP = "mlp:"
+# Text that may be a path: separators (also as `%2f` and as Unicode characters that look like them), home, `.` and `..`, drive
+# letters, file URLs.
+_PATH = re.compile(r"[/\\~\0%⁄∕∖⟋⟍⧵⧸⧹⫻⫽╱╲]|^\.|^[a-z]:|file:", re.IGNORECASE)
 _allowed: set[str] = set()  # Kinds of models (`hf`) that the owner of the server permits in addition.
 
 
@@ -35,14 +40,36 @@ def permitted_model(name: str, catalog: Catalog) -> str:
     text = name.strip()
     if text.lower().endswith(PLAN_FILE):  # `plan` would open the file.
         raise _refused(text, catalog)
-    if text.startswith(INLINE_MODELS) or (text.startswith(HUB) and "hf" in _allowed):
+    if text.startswith(MLP):
+        return parse_mlp(text).name
+    if text.startswith("{"):
+        return _config_text(text)
+    if text.startswith(HUB) and "hf" in _allowed:
         return text
-    if text.startswith((HUB, *TRACED)) or _PATH.search(text) or text.lower().endswith(SUFFIXES):
+    if text.lower().startswith((HUB, *TRACED)) or is_path_like(text) or text.lower().endswith(SUFFIXES):
         raise _refused(text, catalog)
-    model = built_in(text, catalog) if text else None
+    model = built_in(text, catalog) if text.isascii() and text else None
     if model is None:
         raise unknown_model(text, catalog) if ":" not in text else _refused(text, catalog)
     return model.id
+
+
+def _config_text(text: str) -> str:
+    """Return the content of a config.json as it is; raise if it is not JSON."""
+    try:
+        ModelValue().read(text)
+    except InvalidValue as invalid:
+        raise invalid_field("model", text, invalid) from invalid
+    return text
+
+
+def is_path_like(text: str) -> bool:
+    """Whether text may be a path, also one in full-width or look-alike characters.
+
+    >>> [is_path_like(text) for text in ("~/gpt2", "gpt2／", "%2fgpt2", "C:gpt2", "gpt2", "llama3.1:8b")]
+    [True, True, True, True, False, False]
+    """
+    return _PATH.search(unicodedata.normalize("NFKC", text)) is not None
 
 
 def _refused(text: str, catalog: Catalog) -> UsageError:

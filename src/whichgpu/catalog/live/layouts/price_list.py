@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from whichgpu.base.codec import text_of_csv_cell
 from whichgpu.base.dates import first_day, is_date, last_day
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.messages import msg
@@ -49,7 +50,7 @@ def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | 
         if None in cells:  # The row has more cells than the header.
             yield RejectedRow("malformed", str(list(cells.values())))
         else:
-            yield from _read(cells)
+            yield from _read({name: text_of_csv_cell(cell) if cell else cell for name, cell in cells.items()})
 
 
 def own_json_items(content: bytes) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def _parts(value: Any) -> Sequence[Any]:
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:
     """Return a field's value; if the field names a model, replaced by the built-in id, or an error if it is not permitted."""
-    if field.name not in MODEL_FIELDS or isinstance(field.kind, Names):  # A list of names is a filter, no model to load.
+    is_filter = field.name == "model" and isinstance(field.kind, Names)  # It is compared with names in tables, never loaded.
+    if field.name not in MODEL_FIELDS or is_filter:
         return value
     if isinstance(value, list):
         return [permitted_model(one, catalog) if isinstance(one, str) else one for one in value]
