@@ -1,7 +1,8 @@
 """Diffusion networks for the tracer: the input is a picture of the final size, the network sees its latents.
 
-The autoencoder shrinks a picture by eight in each direction; text enters as embeddings of the encoders' length and width. Only
-the denoising network is traced: autoencoder and text encoders run before or after it and are small in comparison.
+The autoencoder (VAE) shrinks a picture by eight in each direction; text enters as embeddings of the encoders' length and width.
+Denoising networks and the VAE's decoder are traced each for itself; text encoders are transformers (`workload/pipelines.py`).
+Sizes are those of the published configs (`transformer/config.json`, `unet/config.json`, `vae/config.json` of each repository).
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ SIZES: dict[str, tuple[int, ...]] = {
     "sdxl_unet": (1024,),
     "sd3_transformer": (1024,),
     "flux_transformer": (1024,),
+    "kl_vae_decoder": (512, 1024),
+    "flux_schnell_transformer": (1024,),
+    "sd35_medium_transformer": (1024,),
+    "sd35_large_transformer": (1024,),
+    "pixart_transformer": (1024,),
+    "sana_transformer": (1024,),
+    "qwen_image_transformer": (1024,),
 }
 
 
@@ -34,7 +42,8 @@ def network(name: str) -> Any:
         def forward(self, pictures: Any) -> Any:
             batch, _, side, _ = pictures.shape
             inputs = INPUTS[name](torch, pictures, batch, side // SHRINK)
-            return self.network(**inputs, return_dict=False)[0]
+            output = self.network(**inputs) if name.endswith("_decoder") else self.network(**inputs, return_dict=False)
+            return output[0] if isinstance(output, tuple) else output
 
     return Denoiser()
 
@@ -63,6 +72,50 @@ NETWORKS = {
         pooled_projection_dim=2048,
     ),
     "flux_transformer": lambda library: library.FluxTransformer2DModel(guidance_embeds=True),
+    "kl_vae_decoder": lambda library: (
+        library.AutoencoderKL(
+            block_out_channels=(128, 256, 512, 512),
+            down_block_types=("DownEncoderBlock2D",) * 4,
+            up_block_types=("UpDecoderBlock2D",) * 4,
+            layers_per_block=2,
+            latent_channels=4,
+        ).decoder
+    ),
+    "flux_schnell_transformer": lambda library: library.FluxTransformer2DModel(guidance_embeds=False),
+    "sd35_medium_transformer": lambda library: library.SD3Transformer2DModel(
+        sample_size=128,
+        num_layers=24,
+        num_attention_heads=24,
+        caption_projection_dim=1536,
+        pos_embed_max_size=384,
+        joint_attention_dim=4096,
+        pooled_projection_dim=2048,
+        qk_norm="rms_norm",
+        dual_attention_layers=tuple(range(13)),
+    ),
+    "sd35_large_transformer": lambda library: library.SD3Transformer2DModel(
+        sample_size=128,
+        num_layers=38,
+        num_attention_heads=38,
+        caption_projection_dim=2432,
+        pos_embed_max_size=192,
+        joint_attention_dim=4096,
+        pooled_projection_dim=2048,
+        qk_norm="rms_norm",
+    ),
+    "pixart_transformer": lambda library: library.PixArtTransformer2DModel(
+        sample_size=128,
+        num_layers=28,
+        num_attention_heads=16,
+        attention_head_dim=72,
+        in_channels=4,
+        out_channels=8,
+        cross_attention_dim=1152,
+        caption_channels=4096,
+        use_additional_conditions=False,
+    ),
+    "sana_transformer": lambda library: library.SanaTransformer2DModel(),
+    "qwen_image_transformer": lambda library: library.QwenImageTransformer2DModel(),
 }
 
 
@@ -89,17 +142,63 @@ def _sd3(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
     }
 
 
-def _flux(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
-    patches = (side // 2) ** 2
+def _flux(tokens: int, guided: bool) -> Any:
+    def make(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+        patches = (side // 2) ** 2
+        return {
+            "hidden_states": like.new_zeros(batch, patches, 64),
+            "encoder_hidden_states": like.new_zeros(batch, tokens, 4096),
+            "pooled_projections": like.new_zeros(batch, 768),
+            "timestep": like.new_zeros(batch),
+            "img_ids": like.new_zeros(patches, 3),
+            "txt_ids": like.new_zeros(tokens, 3),
+            "guidance": like.new_zeros(batch) if guided else None,
+        }
+
+    return make
+
+
+def _decoder(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {"sample": like.new_zeros(batch, 4, side, side)}
+
+
+def _pixart(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
     return {
-        "hidden_states": like.new_zeros(batch, patches, 64),
-        "encoder_hidden_states": like.new_zeros(batch, 512, 4096),
-        "pooled_projections": like.new_zeros(batch, 768),
-        "timestep": like.new_zeros(batch),
-        "img_ids": like.new_zeros(patches, 3),
-        "txt_ids": like.new_zeros(512, 3),
-        "guidance": like.new_zeros(batch),
+        "hidden_states": like.new_zeros(batch, 4, side, side),
+        "encoder_hidden_states": like.new_zeros(batch, 300, 4096),
+        "timestep": like.new_zeros(batch, dtype=torch.int64),
+        "added_cond_kwargs": {"resolution": None, "aspect_ratio": None},
     }
 
 
-INPUTS = {"sd15_unet": _unet(768, False), "sdxl_unet": _unet(2048, True), "sd3_transformer": _sd3, "flux_transformer": _flux}
+def _sana(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {
+        "hidden_states": like.new_zeros(batch, 32, side // 4, side // 4),  # Its autoencoder shrinks a picture by 32.
+        "encoder_hidden_states": like.new_zeros(batch, 300, 2304),
+        "timestep": like.new_zeros(batch, dtype=torch.int64),
+    }
+
+
+def _qwen_image(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {
+        "hidden_states": like.new_zeros(batch, (side // 2) ** 2, 64),
+        "encoder_hidden_states": like.new_zeros(batch, 256, 3584),
+        "timestep": like.new_zeros(batch),
+        "img_shapes": [[(1, side // 2, side // 2)]] * batch,
+        "txt_seq_lens": [256] * batch,
+    }
+
+
+INPUTS = {
+    "sd15_unet": _unet(768, False),
+    "sdxl_unet": _unet(2048, True),
+    "sd3_transformer": _sd3,
+    "flux_transformer": _flux(512, True),
+    "kl_vae_decoder": _decoder,
+    "flux_schnell_transformer": _flux(256, False),
+    "sd35_medium_transformer": _sd3,
+    "sd35_large_transformer": _sd3,
+    "pixart_transformer": _pixart,
+    "sana_transformer": _sana,
+    "qwen_image_transformer": _qwen_image,
+}

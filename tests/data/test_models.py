@@ -156,7 +156,7 @@ def test_our_own_count_of_every_config_is_the_stated_one(catalog: Catalog) -> No
 
 def test_traced_models_name_a_table_and_the_image_they_were_made_for(catalog: Catalog) -> None:
     traced = {model.id: model.config for model in catalog.models if model.config["model_type"] == "traced"}
-    assert {key for config in traced.values() for key in config} == {"model_type", "table", "image", "denoiser"}
+    assert {key for config in traced.values() for key in config} == {"model_type", "table", "image", "denoiser", "pipeline"}
     assert len({config["table"] for config in traced.values()}) == len(traced)
     assert [traced[id]["image"] for id in ("resnet50", "inception_v3", "efficientnet_b7", "ssd300_vgg16")] == [224, 299, 600, 300]
 

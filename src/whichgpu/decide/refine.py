@@ -40,7 +40,7 @@ def refiner_for(screened: EvaluatedQuestion) -> Refiner:
     bounded = any(isinstance(one, Configuration) and one.rate_bound is not None for one in screened.results)
     if workload.rate is not None and bounded:
         return ServingRefiner(screened)
-    if chooses_batch(workload, request.stated) and workload.generating and request.shape.is_generative:
+    if chooses_batch(workload, request.shape, request.stated) and workload.generating and request.shape.is_generative:
         return OfflineRefiner(screened)
     if workload.training and request.shape.is_transformer:
         return TrainingRefiner(screened)

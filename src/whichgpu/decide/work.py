@@ -5,19 +5,20 @@ from __future__ import annotations
 import msgspec
 
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.denoisers import counts_steps
+from whichgpu.workload.denoisers import counts_steps, pipeline_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-# Default amounts of a run (assumed): tokens of training and of fine-tuning, images of ImageNet, answers, images classified.
-TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, SAMPLES = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6
+# Default amounts of a run (assumed): tokens of training and of fine-tuning, images of ImageNet, answers, images classified,
+# pictures made.
+TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, SAMPLES, PICTURES = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6, 1000.0
 SERVICE_RATE = 1.0  # Default requests per second (assumed).
 # Default seconds between tokens: about 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a minute).
 SERVICE_TPOT = 0.1
 
 
 class Work(msgspec.Struct, frozen=True):
-    """`amount` in `unit` (tokens, samples or denoising-steps); `hours` instead for a service. `assumed` if not given."""
+    """`amount` in `unit` (tokens, samples, pictures or denoising-steps); `hours` for a service. `assumed` if not given."""
 
     amount: float | None
     unit: str
@@ -32,9 +33,12 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
     unit = "tokens" if generates or (workload.training and language) else "samples"
     if counts_steps(workload, shape):
         unit = "denoising-steps"
+    pictures = pipeline_of(workload, shape) is not None
+    if pictures:
+        unit = "pictures"
     if workload.serving:
         return Work(None, unit, (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
-    length = 1.0  # Tokens, samples or denoising steps of one sample, as throughput counts them.
+    length = 1.0  # Tokens, samples, pictures or denoising steps of one sample, as throughput counts them.
     if language and (workload.training or generates):
         length = float((workload.seq_in if workload.training else workload.seq_out) or 1)
     epoch, epochs = float(workload.samples) * length if workload.samples is not None else None, float(workload.epochs or 1.0)
@@ -45,7 +49,7 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
     if epoch is not None:
         return Work(epoch * epochs, unit, None, False, epoch)
     if workload.traits.offline:
-        return Work((ANSWERS if language else SAMPLES) * length, unit, None, True)
+        return Work((PICTURES if pictures else ANSWERS if language else SAMPLES) * length, unit, None, True)
     epoch = (FINETUNE_TOKENS if workload.traits.finetuning else TRAIN_TOKENS) if language else IMAGES
     return Work(epoch * epochs, unit, None, True, None if language and not workload.epochs else epoch)
 

@@ -14,7 +14,7 @@ from whichgpu.workload.workload import Workload
 
 def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, fields_set: Collection[str]) -> tuple[Message, ...]:
     """Return a message on how offline inference's batch was chosen; none if it is in `fields_set`, the fields the user set."""
-    if not chooses_batch(workload, fields_set):
+    if not chooses_batch(workload, shape, fields_set):
         return ()
     if gpu is None:
         return (msg("note.batch-no-gpu", batch=workload.batch or 1),)

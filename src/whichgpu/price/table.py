@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -127,25 +128,46 @@ def _bundled(catalog: Catalog) -> Iterator[Observation]:
 
 
 def _packed(runs: Iterable[Observation]) -> Packed:
-    ids: dict[str, int] = {}
-    places: list[list[int]] = []
-    days: list[tuple[int, int, int]] = []
-    numbers: list[tuple[float, float]] = []
-    for run in runs:
-        cells = [getattr(run, name) for name in WORDS]
-        places.append([ids.setdefault("" if cell is None else str(cell), len(ids)) for cell in cells])
-        ended = first_day(run.ended).toordinal() if run.ended else NEVER
-        days.append((first_day(run.observed).toordinal(), last_day(run.last_observed).toordinal(), ended))
-        numbers.append((float(run.gpus), float(run.price)))
-    rows = len(places)
-    table = PriceTable(
-        tuple(ids),
-        np.array(places, dtype=np.int64).reshape(rows, len(WORDS)).T,
-        np.array(days, dtype=np.int64).reshape(rows, 3).T,
-        np.array(numbers, dtype=np.float64).reshape(rows, 2).T,
-    )
+    observations = list(runs)
+    words, places = _numbered([_texts(observations, name) for name in WORDS])
+    days = [
+        _day_numbers(_texts(observations, name), number)
+        for name, number in (("observed", first_day), ("last_observed", last_day), ("ended", first_day))
+    ]
+    numbers = [np.fromiter((float(getattr(run, name)) for run in observations), np.float64) for name in ("gpus", "price")]
+    table = PriceTable(words, places, np.stack(days), np.stack(numbers))
     columns = (table.places.astype(np.int32), table.days.astype(np.int32), table.numbers, _keys(table).astype(np.int32))
     return Packed(table.words, *(column.tobytes() for column in columns))
+
+
+def _texts(observations: Sequence[Observation], name: str) -> list[str]:
+    """Return one field of each observation as text; empty for None."""
+    return ["" if value is None else value if type(value) is str else str(value) for value in map(attrgetter(name), observations)]
+
+
+def _numbered(columns: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Ints]:
+    """Return all texts in order of first appearance, row by row, and for each cell the index of its text, [columns, rows]."""
+    distinct = [dict.fromkeys(column) for column in columns]
+    codes = [dict(zip(texts, range(len(texts)), strict=True)) for texts in distinct]
+    local = [np.fromiter(map(code.__getitem__, column), np.int64) for code, column in zip(codes, columns, strict=True)]
+    first_rows = [np.unique(numbers, return_index=True)[1] for numbers in local]
+    column_of = np.repeat(np.arange(len(columns)), [len(rows) for rows in first_rows])
+    order = np.lexsort((column_of, np.concatenate(first_rows)))
+    texts = [text for column in distinct for text in column]
+    ids: dict[str, int] = {}
+    for at in order.tolist():
+        ids.setdefault(texts[at], len(ids))
+    places = [
+        np.array([ids[text] for text in column] or [0], dtype=np.int64)[numbers]
+        for column, numbers in zip(distinct, local, strict=True)
+    ]
+    return tuple(ids), np.stack(places)
+
+
+def _day_numbers(texts: Sequence[str], day_of: Callable[[str], date]) -> Ints:
+    """Return the day number of each date text; that of offers that have not ended for an empty one."""
+    numbers = {text: day_of(text).toordinal() if text else NEVER for text in dict.fromkeys(texts)}
+    return np.fromiter(map(numbers.__getitem__, texts), np.int64)
 
 
 def _unpacked(packed: Packed) -> PriceTable:
@@ -177,8 +199,10 @@ def _keys(table: PriceTable) -> Ints:
     key = np.zeros(len(table), dtype=np.int64)
     for name in KEY:
         _, key = np.unique(key * size + table.column(name), return_inverse=True)
-    _, key = np.unique(np.stack([key.astype(np.float64), table.gpus]), axis=1, return_inverse=True)
-    return key.reshape(-1).astype(np.int64)
+    counts, count_of = np.unique(table.gpus, return_inverse=True)
+    _, key = np.unique(key.reshape(-1) * max(1, len(counts)) + count_of.reshape(-1), return_inverse=True)
+    numbers: Ints = key.reshape(-1).astype(np.int64)
+    return numbers
 
 
 def exact(table: PriceTable, row: int) -> Decimal:

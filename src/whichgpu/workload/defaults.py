@@ -12,7 +12,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.workload.contradictions import check_adapters, check_expert_parallel, check_output_tokens
-from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate
+from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate, pipeline_of
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch
@@ -47,6 +47,8 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
         _refuse_empty_parts(filled)
     if isinstance(shape, TracedShape) and shape.image:
         filled = filled.with_defaults(image=shape.image, memory_format=record.memory_format)
+    if pipeline := pipeline_of(filled, shape):
+        filled = filled.with_defaults(denoising_steps=pipeline.steps, guidance=pipeline.guidance)
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
         if "optimizer_fused" not in user_fields and record.optimizer_kernels != "fused":
@@ -57,9 +59,13 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
     return filled
 
 
-def chooses_batch(workload: Workload, user_fields: Collection[str]) -> bool:
-    """Whether the batch size is to be chosen for the user: in offline inference for which no batch was given."""
-    return workload.traits.offline and not {"batch", "micro_batch"} & set(user_fields)
+def chooses_batch(workload: Workload, shape: Shape, user_fields: Collection[str]) -> bool:
+    """Whether the batch size is to be chosen for the user: in offline inference for which no batch was given.
+
+    Pictures are made one at a time unless a batch is given: denoising one fills a GPU already.
+    """
+    stated = {"batch", "micro_batch"} & set(user_fields)
+    return workload.traits.offline and not stated and pipeline_of(workload, shape) is None
 
 
 def validate_workload(workload: Workload, shape: Shape) -> None:

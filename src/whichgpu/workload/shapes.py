@@ -151,6 +151,24 @@ class Mlp(ModelShape, msgspec.Struct, frozen=True):
 DENOISERS = ("unet", "transformer")
 
 
+class TextEncoder(msgspec.Struct, frozen=True):
+    """A text encoder of a picture model and the number of tokens that a prompt is padded to."""
+
+    shape: Transformer
+    tokens: int
+
+
+class Pipeline(msgspec.Struct, frozen=True):
+    """Parts of a picture model beside its denoiser, and how it is usually run."""
+
+    text_encoders: tuple[TextEncoder, ...]
+    decoder: str  # operator table of the VAE's decoder, which makes pixels of latents
+    vae_parameters: int  # parameters of the VAE, encoder and decoder
+    steps: int  # usual denoising steps of a picture
+    guidance: bool  # whether classifier-free guidance is usual: two passes a step, with the prompt and without it
+    decodes_in_fp32: bool  # whether the decoder overflows in fp16, so that it is run in fp32 there
+
+
 class TracedShape(ModelShape, msgspec.Struct, frozen=True):
     """A vision, diffusion or other model known only by the stored list of operators that a run of it in torch called."""
 
@@ -158,6 +176,7 @@ class TracedShape(ModelShape, msgspec.Struct, frozen=True):
     table: str
     image: int
     denoiser: str = ""  # kind of network (of DENOISERS) that a diffusion pipeline runs once or twice per step
+    pipeline: Pipeline | None = None  # the other parts of a diffusion model
 
     @property
     def reads_images(self) -> bool:

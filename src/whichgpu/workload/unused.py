@@ -12,6 +12,7 @@ from whichgpu.workload.workload import Workload
 
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
 TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
+PICTURES = ("denoising_steps", "guidance")
 SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
 DEFAULTS = {"task": None, "model": None, **field_defaults(Workload)}
 
@@ -39,7 +40,7 @@ def _foreign_to_task(workload: Workload) -> Iterator[str]:
     if not workload.serving:
         yield from SERVING
     if not workload.generating:
-        yield "seq_out"
+        yield from ("seq_out", *PICTURES)
 
 
 def _foreign_to_model(shape: Shape) -> Iterator[str]:
@@ -51,6 +52,8 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
         yield from ("checkpointing", "lora_rank")
     if not shape.reads_images:
         yield "image"
+    if not (isinstance(shape, TracedShape) and shape.pipeline):
+        yield from PICTURES
     if not pictured:
         yield "memory_format"
 

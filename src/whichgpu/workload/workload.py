@@ -60,6 +60,8 @@ class Workload(msgspec.Struct, frozen=True):
     seq_in: int | None = _declare(Whole(), example="2048")
     seq_out: int | None = _declare(Whole(0), example="256")
     image: int | None = _declare(Whole(1, 65536), example="224")
+    denoising_steps: int | None = _declare(Whole(1, 10_000), example="30")
+    guidance: bool | None = _declare(Flag())  # classifier-free guidance: two passes of the denoiser a step
     memory_format: str | None = _declare(Word(("channels_last", "contiguous")), "NAME")
     optimizer: str | None = _declare(Word(OPTIMIZERS), "NAME")
     optimizer_fused: bool = _declare(Flag(), default=True)

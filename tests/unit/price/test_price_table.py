@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 
+import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.pricing import Discount
+from whichgpu.decide.configurations.groups import _kinds
 from whichgpu.decide.market import _with_rules
-from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked
+from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked, rows_on_day
 
 NAMES = 2000
 
@@ -74,3 +76,17 @@ def test_rules_compare_each_name_a_bounded_number_of_times() -> None:
     derived = range(len(table), len(prices))
     assert {prices.word("term", row) for row in derived} == {"committed-1y"}
     assert {prices.word("source", row) for row in derived} == {f"source-{number}" for number in range(50)}
+
+
+def test_machines_stay_distinct_however_many_names_there_are() -> None:
+    """Numbers of name pairs exceed 2**53 from two hundred thousand names on, where floats are equal."""
+    codes = np.array([2**60 + 1, 2**60, 2**60 + 1, -1], dtype=np.int64)
+    first, kind_of = _kinds(codes, np.array([4, 4, 4, 4]), np.array([8.0, 8.0, 8.0, 0.5]))
+    assert first.tolist() == [3, 1, 0]
+    assert kind_of.tolist() == [2, 1, 2, 0]
+
+
+def test_sixty_thousand_distinct_names_make_as_many_offers() -> None:
+    table = priced_table(0, 60_000)
+    assert len(rows_on_day(table, date(2026, 1, 2))) == 60_000
+    assert table.word("instance", 59_999) == "m59999"

@@ -1,4 +1,4 @@
-"""Diffusion models: one denoising step of the denoiser alone, called so everywhere, and no requests a second."""
+"""Diffusion models: a batch is of whole pictures, a forward pass is one denoising step, and no requests a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.surface.cli import call
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.denoisers import denoiser
+from whichgpu.workload.hf.pipelines import TEXT_ENCODERS
 from whichgpu.workload.models import find_model
+from whichgpu.workload.parameters import count_parameters
 
 DAY = "2026-11-15"
 UNET, TRANSFORMER = "stable-diffusion-xl", "flux.1-dev"
@@ -46,7 +48,7 @@ def test_every_diffusion_model_of_the_catalog_is_marked_and_no_other_is(catalog:
 def test_requests_per_second_are_refused_with_a_hint(ask: Callable[[str], object], model: str) -> None:
     with pytest.raises(UsageError) as refused:
         ask(model)
-    assert refused.value.kind == "not-a-pipeline"
+    assert refused.value.kind == "pictures-served"
     assert refused.value.hint is not None
     assert refused.value.hint.values["model"] == model
 
@@ -54,8 +56,8 @@ def test_requests_per_second_are_refused_with_a_hint(ask: Callable[[str], object
 def test_the_refusal_names_tasks_that_work_and_no_flags() -> None:
     reply = call("recommend", "serve", UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
     assert reply.code == 2
-    assert "one denoising step of its UNet alone" in reply.err
-    assert f"estimate {UNET} with the task forward or batch" in reply.err
+    assert "makes pictures" in reply.err
+    assert f"estimate {UNET} with the task batch (pictures) or forward (one denoising step)" in reply.err
     for task in ("forward", "batch"):
         assert call("estimate", task, UNET, "--batch", "2", "--gpu", "L4").code == 0
     with pytest.raises(UsageError) as refused:
@@ -66,7 +68,7 @@ def test_the_refusal_names_tasks_that_work_and_no_flags() -> None:
 def test_a_comparison_of_served_requests_is_refused_too() -> None:
     compared = call("compare", "L4", "T4", "--task", "serve", "--model", UNET)
     assert "denoising steps/s" not in compared.out
-    assert "requests a second, which are whole pictures, cannot be estimated" in compared.err
+    assert "serving them at a rate of requests is not modelled" in compared.err
 
 
 @pytest.mark.parametrize("kind", ["nonsense", "UNet", 5, ["unet"], {"kind": "unet"}])
@@ -79,39 +81,97 @@ def test_an_unknown_denoiser_in_a_config_is_refused(kind: object) -> None:
 
 
 @pytest.mark.parametrize(("model", "noun"), [(UNET, "the UNet"), (TRANSFORMER, "the denoising transformer")])
-def test_an_estimate_is_of_one_denoising_step(model: str, noun: str) -> None:
-    for task in ("forward", "batch"):
-        reply = call("estimate", task, model, "--gpu", "A100 SXM 80GB")
-        assert f"one denoising step of {noun} alone takes" in reply.err
-        assert f"only one denoising step of {noun} is modelled" in reply.err
-        assert "samples/s" not in reply.out + reply.err
+def test_a_forward_pass_is_one_denoising_step(model: str, noun: str) -> None:
+    reply = call("estimate", "forward", model, "--gpu", "A100 SXM 80GB")
+    assert f"one denoising step of {noun} alone takes" in reply.err
+    assert f"only one denoising step of {noun} is modelled" in reply.err
+    assert "samples/s" not in reply.out + reply.err
     answer = whichgpu.estimate("forward", model, gpu="A100 SXM 80GB")
     assert answer.throughput is not None
     assert answer.throughput.unit == "denoising steps/s"
 
 
-def test_a_recommendation_counts_denoising_steps() -> None:
-    reply = call("recommend", "batch", UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
+@pytest.mark.parametrize("model", ["sd1.5", UNET, "sd3", TRANSFORMER])
+def test_a_batch_is_of_whole_pictures(model: str) -> None:
+    reply = call("estimate", "batch", model, "--gpu", "A100 SXM 80GB")
+    assert "one picture takes" in reply.err
+    assert "alone" not in reply.err
+    picture = whichgpu.estimate("batch", model, gpu="A100 SXM 80GB")
+    passes = 2 if picture.request["guidance"] else 1
+    step = whichgpu.estimate("forward", model, gpu="A100 SXM 80GB", batch=passes)
+    assert picture.time is not None
+    assert step.time is not None
+    assert picture.throughput is not None
+    assert picture.throughput.unit == "pictures/s"
+    assert picture.throughput.value == pytest.approx(1 / picture.time.value)
+    assert 1.0 < picture.time.value / (step.time.value * picture.request["denoising_steps"]) < 1.5
+    for part in ("text_encoders", "vae"):
+        assert picture.memory_parts[part].value > 0
+    assert picture.memory.value > step.memory.value + picture.memory_parts["text_encoders"].value
+
+
+def test_steps_and_guidance_multiply_the_time() -> None:
+    def seconds(**fields: Any) -> float:
+        answer = whichgpu.estimate("batch", UNET, gpu="A100 SXM 80GB", batch=2, **fields)
+        assert answer.time is not None
+        return answer.time.value
+
+    usual, half, unguided = seconds(), seconds(denoising_steps=25), seconds(guidance=False)
+    assert seconds(denoising_steps=50, guidance=True) == usual
+    assert 0.5 < half / usual < 0.6
+    assert 0.45 < unguided / usual < 0.75
+
+
+def test_fields_of_pictures_have_no_effect_on_other_models() -> None:
+    answer = whichgpu.estimate("batch", "resnet50", gpu="L4", denoising_steps=20)
+    assert "warning.unused-model" in ids(answer.warnings)
+    step = whichgpu.estimate("forward", UNET, gpu="L4", denoising_steps=20)
+    assert "warning.unused-task" in ids(step.warnings)
+
+
+def test_the_vae_of_sdxl_is_decoded_in_fp32_if_the_rest_is_fp16() -> None:
+    vae = {precision: whichgpu.fit(UNET, precision=precision).memory_parts["vae"].value for precision in ("fp16", "bf16")}
+    assert vae["fp16"] == 2 * vae["bf16"] == 4 * 83_653_863
+
+
+def test_text_encoders_have_their_published_parameters() -> None:
+    counts = {name: count_parameters(shape).total for name, shape in TEXT_ENCODERS.items()}
+    assert counts["clip-l"] == 123_060_480
+    assert counts["clip-bigg"] == 694_659_840
+    assert counts["t5-xxl"] == 4_762_310_656
+    assert counts["gemma-2-2b"] == 2_614_341_888
+
+
+@pytest.mark.parametrize("task", ["batch", "images"])
+def test_a_recommendation_counts_pictures(task: str) -> None:
+    reply = call("recommend", task, UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
     text = reply.out + reply.err
-    assert "Only denoising steps of the UNet are modelled, not whole pictures." in text
-    assert "a thousand denoising steps" in text
-    for word in ("an answer", "requests/s", "samples/s", "thousand samples"):
+    assert "a thousand pictures" in text
+    for word in ("an answer", "requests/s", "samples/s", "thousand samples", "steps/s"):
         assert word not in text
-    answer = whichgpu.recommend("batch", UNET, as_of=DAY)
-    assert answer.answer.throughput.unit == "denoising steps/s"
-    assert "note.denoiser-unet" in ids(answer.warnings)
+    answer = whichgpu.recommend(task, UNET, as_of=DAY)
+    assert answer.answer.throughput.unit == "pictures/s"
+    assert "note.pictures-guided" in ids(answer.warnings)
 
 
-def test_fit_compare_and_models_note_the_denoiser_too() -> None:
-    assert "note.denoiser-unet" in ids(whichgpu.fit(UNET, gpu="L4").warnings)
-    assert "note.denoiser-transformer" in ids(whichgpu.fit(TRANSFORMER, gpu="L4").warnings)
+def test_fit_counts_all_parts_and_compare_counts_steps() -> None:
+    fit = whichgpu.fit(UNET, gpu="L4")
+    assert "note.pictures-guided" in ids(fit.warnings)
+    assert fit.memory_parts["text_encoders"].value == 2 * (123_060_480 + 694_659_840)
+    assert "note.pictures" in ids(whichgpu.fit(TRANSFORMER, gpu="L4").warnings)
     compared = call("compare", "L4", "T4", "--task", "forward", "--model", UNET)
     assert "denoising steps/s" in compared.out
     assert "only one denoising step of the UNet is modelled" in compared.err
-    listed = call("models", UNET)
-    assert "only one denoising step of the UNet is modelled" in listed.err
     assert whichgpu.models(UNET).models[0].denoiser == "unet"
     assert whichgpu.models("resnet50").models[0].denoiser is None
+
+
+@pytest.mark.parametrize("pipeline", [5, {}, {"text_encoders": {"nonsense": 7}, "vae_decoder": "kl_vae_decoder"}])
+def test_an_invalid_pipeline_in_a_config_is_refused(pipeline: object) -> None:
+    config = {"model_type": "traced", "table": "sd15_unet", "image": 512, "denoiser": "unet", "pipeline": pipeline}
+    with pytest.raises(UsageError) as refused:
+        whichgpu.estimate("batch", config, gpu="L4")
+    assert "pipeline" in str(refused.value)
 
 
 def test_training_is_of_the_unet_alone_and_of_samples() -> None:

@@ -69,6 +69,8 @@ class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
     batch: Annotated[int | str | None, work_field]
     micro_batch: Annotated[int | str | None, work_field]
     image: Annotated[int | str | None, work_field]
+    denoising_steps: Annotated[int | str | None, work_field]
+    guidance: Annotated[bool | None, work_field]
     memory_format: Annotated[str | None, work_field]
     optimizer: Annotated[str | None, work_field]
     optimizer_fused: Annotated[bool | None, work_field]

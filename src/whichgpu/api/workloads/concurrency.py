@@ -36,7 +36,7 @@ def with_offline_batch(
         return workload
     from whichgpu.estimate.offline import fitting_batch, offline_batch, replica_seconds
 
-    if not chooses_batch(workload, user_fields):
+    if not chooses_batch(workload, shape, user_fields):
         fitting = fitting_batch(workload, shape, gpu)
         return replace(workload, batch=fitting, micro_batch=None) if fitting < (workload.batch or 1) else workload
     from whichgpu.estimate.group.fabric import fabric_of

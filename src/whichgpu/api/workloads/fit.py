@@ -177,7 +177,7 @@ def fit_workload(
     candidates = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, candidates, spelled.user_fields)
     fit_rows = tuple(_rows(filled, shape, listed, able, spelled.user_fields, lookups, helpful))
-    adapted = fitting.adapts_by_default(filled, spelled.user_fields) or chooses_batch(filled, spelled.user_fields)
+    adapted = fitting.adapts_by_default(filled, spelled.user_fields) or chooses_batch(filled, shape, spelled.user_fields)
     smallest = next(iter(able if names else _holding(fit_rows, listed, () if adapted else able)), None)
     only = listed[0] if len(listed) == 1 else None
     shown_on = only or (_reference(fit_rows, listed, smallest) if adapted else None)
@@ -212,7 +212,7 @@ def _batches(
     rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, user_fields: Collection[str]
 ) -> tuple[Message, ...]:
     """Return a note on the batch chosen for each GPU, if offline inference was requested without a batch."""
-    if only or not chooses_batch(workload, user_fields):
+    if only or not chooses_batch(workload, shape, user_fields):
         return concurrency_note(workload, shape, only, user_fields)
     if len(rows) > FEW_GPUS:
         return (msg("note.batch-many"),)
@@ -301,7 +301,7 @@ def _rows(
         usual = fitting.required_memory(sizes.memory(workload), workload)
         room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
         largest = sizes.batch.largest(room)
-        if chooses_batch(workload, user_fields):
+        if chooses_batch(workload, shape, user_fields):
             workload = with_offline_batch(workload, shape, gpu, user_fields, lookups)
             need = fitting.required_memory(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)

@@ -89,7 +89,7 @@ def live_sources(ids: Iterable[str], folder: Path | None = None) -> tuple[Source
             ).fetchall()
             if rows:
                 parts = ", ".join(scope for scope, *_ in rows[:MAX_NAMED_PARTS]) + (", …" if len(rows) > MAX_NAMED_PARTS else "")
-                seen, recorded = (date.fromordinal(max(row[at] for row in rows)).isoformat() for at in (1, 2))
+                observed, recorded = (date.fromordinal(max(row[at] for row in rows)).isoformat() for at in (1, 2))
                 title = f"{'Price lists of the user' if id == OWN_LIST else f'Prices fetched from {id}'}: {parts}"
-                sources.append(Source(id, title, "user" if id == OWN_LIST else id, NAME, seen, None, recorded))
+                sources.append(Source(id, title, "user" if id == OWN_LIST else id, NAME, observed, None, recorded))
         return tuple(sources)

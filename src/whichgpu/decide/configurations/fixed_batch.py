@@ -19,6 +19,7 @@ from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
+from whichgpu.workload.denoisers import pipeline_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.training_defaults import default_batch, micro_batches
 from whichgpu.workload.workload import Parallel, Workload
@@ -93,6 +94,8 @@ def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     if "batch" not in request.stated:
+        if pipeline_of(workload, request.shape):
+            return SAMPLES[:1]
         if not workload.training:
             return SAMPLES if workload.task == "batch" else SERVED_SAMPLES
         usual = default_batch(request.shape, 1).micro_batch

@@ -16,7 +16,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.market import Market
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
-from whichgpu.price.table import Ints
+from whichgpu.price.table import Floats, Ints
 
 MAX_MACHINES = 16  # A group has at most this many machines.
 _SLICES = LruCache[tuple[Gpu, Gpu]](512)  # The original GPU is kept with its slice, since its `id()` is part of the key.
@@ -69,10 +69,11 @@ def groups_of(
     table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
     size = len(table.words)
-    codes = (table.column("provider") * size + table.column("instance")) * size + table.column("gpu")
-    kinds = np.stack([codes.astype(np.float64), table.gpus])
-    _, first, kind_of = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
-    kind_of = kind_of.reshape(-1)
+    named = table.column("provider") * size + table.column("instance")
+    places = [(table.place(provider), table.place(instance)) for provider, instance in machines]
+    known = [provider * size + instance for provider, instance in places if provider is not None and instance is not None]
+    named = np.where(np.isin(named, known), named, -1)  # Machines the catalog does not describe differ by their GPUs only.
+    first, kind_of = _kinds(named, table.column("gpu"), table.gpus)
     index: dict[tuple[object, ...], int] = {}
     groups: list[Group] = []
     of_kind: list[list[int]] = []  # Each entry lists the groups that one kind of machine can form.
@@ -95,6 +96,17 @@ def groups_of(
     within = np.arange(len(offers)) - np.repeat(np.cumsum(counts) - counts, counts)
     flat = np.array([at for own in of_kind for at in own], dtype=np.int64)
     return Groups(tuple(groups), flat[(ends - many)[kind_of[offers]] + within], offers, int((counts == 0).sum()))
+
+
+def _kinds(*columns: Ints | Floats) -> tuple[Ints, Ints]:
+    """Return the first row of each distinct combination of values, in order of the values, and each row's combination."""
+    number = np.zeros(len(columns[0]), dtype=np.int64)
+    first = np.zeros(0, dtype=np.int64)
+    for column in columns:
+        values, value_of = np.unique(column, return_inverse=True)
+        _, first, number = np.unique(number * max(1, len(values)) + value_of.reshape(-1), return_index=True, return_inverse=True)
+        number = number.reshape(-1)
+    return first, number
 
 
 def solve_by_class(

@@ -11,6 +11,7 @@ from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.workload.denoisers import pipeline_of
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, TRAINING_PRECISIONS
 from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Workload
@@ -56,6 +57,10 @@ def _own_estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEs
         from whichgpu.estimate.memory.module import module_memory
 
         return module_memory(workload, shape, gpu)
+    if isinstance(shape, TracedShape) and (pipeline := pipeline_of(workload, shape)):
+        from whichgpu.estimate.memory.pipeline import pipeline_memory
+
+        return pipeline_memory(workload, shape, pipeline, gpu)
     if isinstance(shape, TracedShape):
         from whichgpu.estimate.memory.traced import traced_memory
 

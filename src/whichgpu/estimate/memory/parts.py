@@ -12,6 +12,8 @@ from whichgpu.base.messages import Message
 # Parts in display order. The parts before `context` are allocated by the framework's allocator.
 PARTS = (
     "weights",
+    "text_encoders",  # weights of a picture model's text encoders
+    "vae",  # weights of a picture model's autoencoder
     "master_weights",
     "adapters",
     "gradients",

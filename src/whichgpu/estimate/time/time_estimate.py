@@ -15,7 +15,7 @@ from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
 from whichgpu.estimate.time.software_age import age_warnings
 from whichgpu.estimate.time.step_confidence import step_confidence
-from whichgpu.workload.denoisers import counts_steps
+from whichgpu.workload.denoisers import counts_steps, pipeline_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
@@ -84,11 +84,13 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place:
 
 
 def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
-    """Return the samples, tokens or denoising steps of one step over all GPUs, and the unit of the rate, such as samples/s."""
+    """Return the samples, tokens, pictures or denoising steps of a step over all GPUs, and the rate's unit, such as samples/s."""
     batch = float(workload.batch or 1)
     if shape.is_language_model:
         if workload.traits.decoding and shape.causal:
             return batch, "output tokens/s"
         if workload.traits.step == "prefill" or workload.training:
             return batch * (workload.seq_in or 1), "input tokens/s"
+    if pipeline_of(workload, shape):
+        return batch, "pictures/s"
     return batch, "denoising steps/s" if counts_steps(workload, shape) else "samples/s"

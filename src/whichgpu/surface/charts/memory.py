@@ -18,7 +18,7 @@ MAX_BARS = 12  # Largest number of bars in a chart file.
 # Index of the colour of each common part of memory, so that a part has the same colour in every chart.
 PART_COLOURS = {
     "weights": 0, "kv_cache": 4, "activations": 2, "optimizer": 5, "gradients": 6, "temporary": 1, "workspace": 3,
-    "cuda_graphs": 8, "master_weights": 9, "cast_weights": 7, "adapters": 8,
+    "cuda_graphs": 8, "master_weights": 9, "cast_weights": 7, "adapters": 8, "text_encoders": 5, "vae": 6,
 }  # fmt: skip
 
 

@@ -124,6 +124,8 @@ def _speed(answer: EstimateAnswer) -> Message:
     kind: str = answer.request["task"] if traits.generating and "token" in rate.unit else traits.step
     if rate.unit.startswith("denoising"):
         kind = next((one.id.removeprefix("note.") for one in answer.warnings if one.id.startswith("note.denoiser-")), kind)
+    if rate.unit.startswith("picture"):
+        kind = "picture" if answer.request["batch"] == 1 else "pictures"
     if serving.has_single_token_answers(answer.serving) and answer.ttft is not None:
         kind, time = "first", answer.ttft
     return msg(
@@ -132,6 +134,7 @@ def _speed(answer: EstimateAnswer) -> Message:
         low=format_seconds(time.low),
         high=format_seconds(time.high),
         gpu=_devices(answer),
+        batch=answer.request["batch"] or 1,
         rate=with_unit(rate.value, rate.unit),
         bound=msg(f"bound.{answer.bound}"),
         engine=str(answer.request["engine"]),

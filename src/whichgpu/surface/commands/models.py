@@ -18,8 +18,6 @@ def show(session: Session, answer: verbs.ModelsAnswer) -> None:
     headline = msg("models.count", n=len(answer.models))
     if session.has_names and len(answer.models) == 1:
         session.show_one(answer, answer.models[0], headline)
-        if kind := answer.models[0].denoiser:
-            session.say(msg("fit.warning", what=msg(f"note.denoiser-{kind}")))
         say_sources(session, answer.sources)
     else:
         session.show(answer, answer.models, COLUMNS, headline)

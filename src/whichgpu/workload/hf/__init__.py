@@ -12,6 +12,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.hf import encoder, families, seq2seq, towers, vision
 from whichgpu.workload.hf.decoder import decoder
 from whichgpu.workload.hf.fields import Fields, printable
+from whichgpu.workload.hf.pipelines import read_pipeline
 from whichgpu.workload.shapes import DENOISERS, Dlrm, TracedShape, Transformer
 
 Reader = Callable[[Fields, str], Transformer]
@@ -40,7 +41,7 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
         raise fields.error("model_type", msg("config.missing"))
     if model_type == "traced":
         image = fields.size("image", default=0, low=0, high=100_000)
-        return TracedShape(name, _required(fields, "table"), image, _denoiser(fields))
+        return TracedShape(name, _required(fields, "table"), image, _denoiser(fields), read_pipeline(fields))
     if model_type == "dlrm":
         return _dlrm(fields)
     return replace(_transformer(config, name), native=_native(config))

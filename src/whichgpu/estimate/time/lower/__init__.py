@@ -15,7 +15,8 @@ from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendati
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
-from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer, WeightsOnly
+from whichgpu.workload.denoisers import decoder_request, denoiser_passes, encoder_request, pipeline_of
+from whichgpu.workload.shapes import Dlrm, Mlp, Pipeline, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
 # No operator depends on these fields (the batch is passed separately), so requests that differ only in them share one lowering.
@@ -59,6 +60,8 @@ def _cached(workload: Workload, shape: Shape, batch: float | tuple[float, ...]) 
 
 def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
     if isinstance(shape, TracedShape):
+        if pipeline := pipeline_of(workload, shape):
+            return _lowered_pipeline(workload, shape, pipeline, samples)
         from whichgpu.estimate.time.lower.traced import lower_traced  # Deferred because it reads the operator tables.
 
         return lower_traced(workload, shape, samples)
@@ -69,6 +72,21 @@ def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", model=shape.name), msg("hint.weights-only"))
     return LoweredStep(tuple(_transformer(workload, shape, samples)))
+
+
+def _lowered_pipeline(workload: Workload, shape: TracedShape, pipeline: Pipeline, pictures: Number) -> LoweredStep:
+    """Return the operators of whole pictures: text encoders, all denoising steps, and the VAE's decoder.
+
+    With classifier-free guidance, text encoders and denoiser process each picture twice: with its prompt and without it.
+    """
+    passes = pictures * denoiser_passes(workload)
+    step = _lowered(replace(workload, task="forward"), shape, passes)
+    ops = [op.times(float(workload.denoising_steps or pipeline.steps)) for op in step.ops]
+    for encoder in pipeline.text_encoders:
+        ops += _lowered(encoder_request(workload, encoder), encoder.shape, passes).ops
+    decoder = TracedShape(pipeline.decoder, pipeline.decoder, shape.image)
+    ops += _lowered(decoder_request(workload, pipeline), decoder, pictures).ops
+    return LoweredStep(tuple(ops), step.notes)
 
 
 def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
