@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from surface.cli import call
 
 import whichgpu
+from tests.surface.cli import call
 
 
 @pytest.mark.parametrize(
