@@ -33,6 +33,8 @@ def show(session: Session, answer: RecommendAnswer) -> None:
             say_evidence(session, answer.evidence, answer.evidence_error)
         return
     session.say(answer.sentence)
+    if session.show_files(answer.emitted):
+        return
     text = session.language.text
     names = columns(answer)
     cells = [[candidate_cell(name, one, text, answer.answer) for name in names] for one in answer.candidates]
