@@ -136,7 +136,7 @@ def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
     trace.write_text("time,prompt,output\n" + rows)
     folder = tmp_path / "deploy"
     argv = ["plan", "llama-3.1-8b", "--trace", str(trace), "--tpot", "60ms", "--gpu", "H100 SXM,L4,A10G", "--no-curve"]
-    reply = call(*argv, "--export", str(folder), "--hints", "skypilot", "--as-of", "2026-10-01")
+    reply = call(*argv, "--export", str(folder), "--emit", "skypilot", "--as-of", "2026-10-01")
     assert reply.code == 0, reply.err
     assert json.loads((folder / "plan.json").read_text())["groups"]
     assert [path.suffix for path in folder.iterdir() if path.name != "plan.json"] == [".yaml"] * len(list(folder.glob("*.yaml")))
@@ -144,6 +144,7 @@ def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
     printed = call(*argv, "--hints", "vllm", "--no-simulate", "--as-of", "2026-10-01")
     assert "vllm serve meta-llama/" in printed.out
     assert "--tensor-parallel-size=" in printed.out
+    assert "--hints is an old spelling of --emit" in printed.err
 
 
 def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path) -> None:
@@ -268,10 +269,10 @@ def test_engine_is_planned_only_on_supported_gpus_and_earlier_releases_are_named
     assert any("V100 SXM 16GB in an earlier release only" in one for one in document["warnings"])
     assert {one["gpu"] for one in document["groups"]} == {"v100-sxm-16gb"}
     assert "does not run on it" in document["owned"][1]["reasons"][0]
-    service = call(*argv, "--owned", "8xV100-SXM-16GB", "--hints", "skypilot").out
+    service = call(*argv, "--owned", "8xV100-SXM-16GB", "--emit", "skypilot").out
     assert 'setup: "pip install vllm"' not in service
     assert "VLLM_VERSION" in service
-    present = call(*argv, "--owned", "2xA100-SXM-80GB", "--hints", "skypilot").out
+    present = call(*argv, "--owned", "2xA100-SXM-80GB", "--emit", "skypilot").out
     assert 'setup: "pip install vllm"' in present
     refused = assert_refused_json(call(*argv, "--owned", "8xK80", "--json"), 1)
     assert "runs on none of the allowed GPUs" in refused["message"]

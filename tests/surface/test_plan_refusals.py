@@ -43,7 +43,7 @@ def test_infeasible_plan_has_a_reason_and_the_smallest_relaxation(flags: tuple[s
         ("plan", "llama-3.1-8b", "--trace", "none.csv"),
         ("plan", "--profiles", "none.json"),
         ("plan", "llama-3.1-8b", "--owned", "8xNoSuchGpu"),
-        ("plan", "llama-3.1-8b", "--hints", "docker"),
+        ("plan", "llama-3.1-8b", "--emit", "nomad"),
     ],
 )
 def test_bad_input_is_exit_2(argv: tuple[str, ...]) -> None:

@@ -38,7 +38,7 @@ from whichgpu.catalog.checks.run import CheckReport
 from whichgpu.catalog.status import CatalogStatus
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.interrupted import PoliciesAnswer
-from whichgpu.decide.plan.launch_hints import Hint
+from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 from whichgpu.measure.report.doctor import Report
@@ -62,7 +62,7 @@ ANSWERS: dict[str, tuple[type, ...]] = {
     "recommend": (RecommendAnswer,),
     "plan": (
         PlanAnswer,
-        Hint,
+        LaunchOptions,
         RolesAnswer,
         DesignsAnswer,
         PoliciesAnswer,

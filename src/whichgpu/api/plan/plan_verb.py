@@ -18,6 +18,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.plan.question import PlanQuestion, parse_owned
 from whichgpu.workload.workload import KINDS
 
@@ -35,7 +36,13 @@ def plan(request: PlanRequest, context: Context) -> PlanAnswer:
 
     prices = read(PlanRequest, request, context.spell, ("prices",)).get("prices")
     own = not request.get("no_own_measurements")
-    return plan_question(question_of(request, context), context.as_of, context.catalog, prices, own, context.progress)
+    answer = plan_question(question_of(request, context), context.as_of, context.catalog, prices, own, context.progress)
+    if not {"emit", "hints", "export"} & request.keys():
+        return answer
+    from whichgpu.api.launch.emit import with_launch_files
+
+    target = request.get("emit") or request.get("hints") or default_engine("serve")
+    return with_launch_files(answer, {"emit": target}, context)
 
 
 def question_of(request: Mapping[str, Any], context: Context) -> PlanQuestion:

@@ -37,7 +37,12 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     lookups = context.lookups_for(not request.get("no_own_measurements"))
     if word == "images":
         _check_picture_model(parsed.workload if model is not None else None, lookups)
-    return recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
+    answer = recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
+    if "emit" not in request:
+        return answer
+    from whichgpu.api.launch.emit import with_launch_files
+
+    return with_launch_files(answer, request, context)
 
 
 def _task_word(task: object) -> str:

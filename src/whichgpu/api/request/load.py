@@ -3,7 +3,7 @@
 from typing import Annotated, TypedDict
 
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import File, Names, Pairs
+from whichgpu.api.request.kinds import File, Names, Pairs, Words
 from whichgpu.api.request.types import FilePath, Histogram, ModelName, NameList
 from whichgpu.api.request.workload import WorkloadFields, work_field
 from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
@@ -12,6 +12,15 @@ from whichgpu.workload.kinds import ModelValue
 from whichgpu.workload.workload import KINDS
 
 OWN_MEASUREMENTS = Field(Flag())
+
+
+def _targets() -> tuple[str, ...]:
+    from whichgpu.decide.launch.targets import targets
+
+    return tuple(targets())
+
+
+EMIT = Field(Words("tool", _targets), "TARGET", "option.emit", "vllm")
 
 
 class LengthFields(TypedDict, total=False):
@@ -32,6 +41,7 @@ class FitRequest(WorkloadFields, total=False):
     task: Annotated[str | None, work_field]
     gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
     gpus: Annotated[int | str | None, work_field]
+    emit: Annotated[str | None, EMIT]
     plot: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
 
 
@@ -55,6 +65,7 @@ class EstimateRequest(WorkloadFields, LengthFields, total=False):
     no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]
     best_layout: Annotated[bool | None, Field(Flag(), help="option.estimate-best-layout")]
     evidence: Annotated[bool | None, Field(Flag(), help="option.show-evidence", is_display=True)]
+    emit: Annotated[str | None, EMIT]
     plot: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-plot", is_local=True)]
     count: Annotated[int | str | None, Field(Whole(1, MAX_SIMULATED_REQUESTS), "N", "option.serving-count")]
     burstiness: Annotated[float | str | None, Field(Number(high=1000.0), "N", "option.serving-burstiness")]

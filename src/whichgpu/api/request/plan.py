@@ -9,19 +9,13 @@ from typing import Annotated
 
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Alias, Field
-from whichgpu.api.request.kinds import File, Names, Numbers, Pairs, Plain, Words
-from whichgpu.api.request.load import LengthFields
+from whichgpu.api.request.kinds import File, Names, Numbers, Pairs, Plain
+from whichgpu.api.request.load import EMIT, LengthFields
 from whichgpu.api.request.plan_settings import HORIZON, SECONDS, number, whole
 from whichgpu.api.request.recommend import MONEY, ConstraintFields
 from whichgpu.api.request.types import Duration, FilePath, ModelName, NameList, Price
 from whichgpu.api.request.workload import ServingFields
 from whichgpu.base.kinds import Flag
-
-
-def _tools() -> tuple[str, ...]:
-    from whichgpu.decide.plan.launch_hints import tools
-
-    return tuple(tools())
 
 
 class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, total=False):
@@ -53,5 +47,6 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     jobs: Annotated[int | str | None, Field(whole(1, 256), "N", "option.plan-jobs", is_local=True)]
     workers: Annotated[int | str | None, Alias("jobs")]
     ray: Annotated[str | None, Field(Plain(), "ADDRESS", "option.plan-ray", is_local=True)]
-    hints: Annotated[str | None, Field(Words("tool", _tools), "TOOL", "option.plan-hints", is_display=True)]
+    emit: Annotated[str | None, EMIT]
+    hints: Annotated[str | None, Field(EMIT.kind, "TARGET", "option.plan-hints", is_display=True)]
     export: Annotated[FilePath | None, Field(File(), "DIR", "option.plan-export", is_local=True)]

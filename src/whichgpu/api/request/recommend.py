@@ -6,7 +6,7 @@ from typing import Annotated
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import File, Names, Pairs, Parsed, Plain, Quantity, Share, Span, Words
 from whichgpu.api.request.limits import parse_candidates
-from whichgpu.api.request.load import OWN_MEASUREMENTS
+from whichgpu.api.request.load import EMIT, OWN_MEASUREMENTS
 from whichgpu.api.request.offers import MarketFields
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName, NameList, Price, Size
 from whichgpu.api.request.workload import WorkloadFields
@@ -66,5 +66,6 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     disk: Annotated[Size | None, Field(SIZE, "SIZE")]
     egress: Annotated[Size | None, Field(SIZE, "SIZE")]
     evidence: Annotated[bool | None, Field(Flag(), help="option.show-evidence", is_display=True)]
+    emit: Annotated[str | None, EMIT]
     why_not: Annotated[str | None, Field(Names("gpus", many=False), "GPU")]
     limit: Annotated[int | str | None, Field(Parsed(parse_candidates), "N")]

@@ -76,6 +76,7 @@ class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     warnings: tuple[Message, ...]
     basis: Basis
     sources: tuple[str, ...]
+    emitted: Mapping[str, str] = msgspec.field(default_factory=dict)  # files that launch it, by name
 
 
 # Fields of a time estimate that the answer copies; they are None if there is no time estimate.

@@ -29,7 +29,16 @@ _PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
 
 
 def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
-    """Return time, throughput and memory of one request, under its load if it has one."""
+    """Return time, throughput and memory of one request, under its load if it has one, and the files of its `emit`."""
+    answer = _estimate(request, context)
+    if "emit" not in request:
+        return answer
+    from whichgpu.api.launch.emit import with_launch_files
+
+    return with_launch_files(answer, request, context)
+
+
+def _estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     from whichgpu.api.workloads.estimate import estimate_workload
 
     lookups = context.lookups_for(not request.get("no_own_measurements"))

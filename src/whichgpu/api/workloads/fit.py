@@ -79,6 +79,7 @@ class FitAnswer(Displayable, msgspec.Struct, frozen=True):
     warnings: tuple[Message, ...]
     basis: Basis
     sources: tuple[str, ...]
+    emitted: Mapping[str, str] = msgspec.field(default_factory=dict)  # files that launch it, by name
 
 
 class GpuNeed(msgspec.Struct, frozen=True):
@@ -131,7 +132,11 @@ def fit(request: FitRequest, context: Context) -> FitAnswer:
     answer = fit_workload(parsed, names, filter, catalog, helpful=bool(names) or context.wants_remedies)
     if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
         answer = fit_workload(parsed, names, filter, catalog)
-    return answer
+    if "emit" not in request:
+        return answer
+    from whichgpu.api.launch.emit import with_launch_files
+
+    return with_launch_files(answer, request, context)
 
 
 def fit_model(

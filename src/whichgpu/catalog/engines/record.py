@@ -143,12 +143,27 @@ class ServeCommand(RecordSection, frozen=True):
 
     command: str = ""  # contains the placeholder {model}; empty if unknown
     package: str = ""  # name on PyPI
+    image: str = ""  # container image whose entry point or shell runs the command
+    version: str = ""  # release whose documented options these are
+    fixed: str = ""  # options that do not depend on the request
+    separate_values: bool = False  # an option and its value are two words; otherwise joined by an equals sign
+    reads_gguf: bool = False  # {model} is a GGUF file, not a Hugging Face repository
+    port: str = "--port"
     tensor_parallel: str = ""
+    counts_attention_data_parallel: bool = False  # the tensor-parallel size includes attention data parallel ranks
+    pipeline_parallel: str = ""
+    data_parallel: str = ""
+    attention_data_parallel: str = ""  # switch for attention data parallel with sharded experts
+    expert_parallel: str = ""  # contains the placeholder {ep} if the option takes a size
+    nodes: str = ""  # options on each node of a replica that spans several; {nodes} is their number
+    other_nodes: str = ""  # options on all nodes but the first
     max_sequences: str = ""
     context: str = ""
+    context_of_all: bool = False  # the context is that of all running sequences together
     chunk: str = ""
     memory_share: str = ""
     precision: dict[str, str] = {}
+    kv_precision: dict[str, str] = {}
 
 
 class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

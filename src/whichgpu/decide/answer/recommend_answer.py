@@ -58,3 +58,4 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     reproduce: Reproduce
     terms: tuple[TermLine, ...]  # of the answer's machine
     curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer
+    emitted: Mapping[str, str] = msgspec.field(default_factory=dict)  # files that launch it, by name

@@ -71,9 +71,9 @@ def groups_of(
     size = len(table.words)
     machine_codes = table.column("provider") * size + table.column("instance")
     places = [(table.place(provider), table.place(instance)) for provider, instance in machines]
-    catalog_codes = [provider * size + instance for provider, instance in places if provider is not None and instance is not None]
+    described = [provider * size + instance for provider, instance in places if provider is not None and instance is not None]
     machine_codes = np.where(
-        np.isin(machine_codes, catalog_codes), machine_codes, -1
+        np.isin(machine_codes, described), machine_codes, -1
     )  # Machines the catalog does not describe differ by their GPUs only.
     first, kind_of = _kinds(machine_codes, table.column("gpu"), table.gpus)
     index: dict[tuple[object, ...], int] = {}

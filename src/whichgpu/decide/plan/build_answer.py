@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from re import sub
 from typing import Any
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
-from whichgpu.catalog.engines.engine import Engine, engine_support
-from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.model import model_key
 from whichgpu.decide.candidate import Cost
+from whichgpu.decide.launch.models import earlier_releases, file_name, repository_of
+from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
 from whichgpu.decide.plan.inputs import StageProgress
-from whichgpu.decide.plan.launch_hints import Hint, tools
 from whichgpu.decide.plan.notes import assumptions, nearest_objective, warnings
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money
 from whichgpu.decide.plan.plan_rows import AnswerRows, replica_range
 from whichgpu.decide.plan.question import echo
 from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
 from whichgpu.decide.plan.search import SolvedPlan
-from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.models import own_name
 
 
 def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: StageProgress) -> PlanAnswer:
@@ -149,7 +144,7 @@ def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
     return {gpu: change for gpu, change in changes.items() if change}
 
 
-def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
+def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
     """Return the options with which to launch one group of replicas (`row`); `place` is its index, used in its name."""
     formulation, catalog = plan.trial.formulation, plan.inputs.catalog
     model = next(one for one in formulation.models if one.name == row.model)
@@ -161,9 +156,9 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
         and column.replica.tp == row.gpus_per_copy
     )
     limits = column.replica.limits
-    return Hint(
-        group=sub(r"[^a-z0-9]+", "-", f"{row.model}-{row.gpu}-{place + 1}".lower()),
-        model=_repository(plan, model),
+    return LaunchOptions(
+        group=file_name(f"{row.model}-{row.gpu}-{place + 1}"),
+        model=repository_of(model.request.bare.model, catalog, model.requested_name),
         **{name: getattr(row, name) for name in ("copies", "gpu", "gpus_per_copy", "provider", "instance", "region")},
         tensor_parallel_size=row.parallel.tp,
         max_num_seqs=row.batch,
@@ -172,20 +167,9 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
         dtype=row.precision,
         memory_share=limits.memory_share if limits else None,
         spot=row.term == "spot",
-        earlier=_earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
+        earlier=earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
+        pipeline_parallel_size=row.parallel.pp,
+        data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
+        expert_parallel_size=row.parallel.ep,
+        kv_dtype=model.request.workload.kv_precision,
     )
-
-
-def _earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
-    """Return, by engine, notes on earlier releases that run on a GPU the present release does not support."""
-    return {one.id: one.note or one.name for one in engines if one.id in tools() and engine_support(one, gpu) == "earlier"}
-
-
-def _repository(plan: SolvedPlan, model: ServedModel) -> str:
-    """Return the model's Hugging Face repository if the catalog knows one, else its name."""
-    model_name = model.request.bare.model
-    bare = model.requested_name.removeprefix("hf:") if isinstance(model_name, str) else own_name(model_name)
-    for row in plan.inputs.catalog.models:
-        if model_key(bare) in map(model_key, row.names):
-            return next((alias for alias in row.aliases if "/" in alias), bare)
-    return bare

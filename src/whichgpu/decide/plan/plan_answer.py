@@ -212,6 +212,7 @@ class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
     # If the simulation misses an objective: fleets by the objective they missed, and a changed request that has a plan.
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     relaxation: Any = None
+    emitted: dict[str, str] = msgspec.field(default_factory=dict)  # files that launch it, by name
 
 
 def format_range(figure: Figure) -> Message:

@@ -66,6 +66,8 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         session.say(_run(answer.run) if answer.fits != "no" else msg("estimate.run-if-it-fitted", what=_run(answer.run)))
     if answer.fits != "no":
         session.say(_sentence(answer))
+    if session.show_files(answer.emitted):
+        return
     rows = _figures(answer)
     if session.format == "csv":
         session.table(["part", "value", "low", "high", "unit"], [(name, *_numbers(figure), figure.unit) for name, figure in rows])

@@ -40,6 +40,8 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
         session.fail(error)
     else:
         session.say(sentence(answer))
+    if session.show_files(answer.emitted):
+        return
     gpus, left = _ordered(session, answer)
     rows = [_row(row) for row in gpus]
     usual = [name for name in COLUMNS if name != "largest_context" or any(row.largest_context is not None for row in answer.gpus)]

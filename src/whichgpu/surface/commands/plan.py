@@ -12,8 +12,6 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
-from whichgpu.catalog.engines.registry import default_engine
-from whichgpu.decide.plan.launch_hints import launch_files
 from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
 from whichgpu.decide.relax import round_up
 from whichgpu.surface.commands.command import Request, command
@@ -41,7 +39,7 @@ def plan(session: Session, request: Request) -> PlanAnswer:
     with progress(session, STAGES, lambda stage, language: language.text(f"plan.progress-{stage}")) as follow:
         answer = verbs.plan(request, session.context(follow))  # type: ignore[arg-type]
     if "export" in request:
-        _export(session, answer, str(request.get("hints") or default_engine("serve")), str(request["export"]))
+        _export(session, answer, str(request["export"]))
     return answer
 
 
@@ -79,13 +77,11 @@ def _limit(figure: Figure) -> str:
 
 
 def _show(session: Session, answer: PlanAnswer) -> None:
-    hints = session.request.get("hints") if session.request.get("export") is None else None
     if session.show_data(answer, answer.groups, answer.sentence):
         return
-    if hints is not None:
-        for name, content in launch_files(hints, answer.hints).items():
-            session.note(f"# {name}")
-            session.out.write(content)
+    if session.request.get("hints") is not None:
+        session.say(msg("plan.hints-old"))
+    if session.request.get("export") is None and session.show_files(answer.emitted):
         return
     session.say(answer.sentence)
     text = session.language.text
@@ -123,12 +119,12 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
     ]
 
 
-def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> None:
+def _export(session: Session, answer: PlanAnswer, folder: str) -> None:
     """Write deployment files, and the plan as JSON in the same folder."""
     target = user_path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for name, text in launch_files(tool, answer.hints).items():
+        for name, text in answer.emitted.items():
             (target / name).write_text(text, encoding="utf-8")
         (target / "plan.json").write_text(to_json(document(answer, session.language)), encoding="utf-8")
     except OSError as problem:

@@ -22,6 +22,8 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     if session.show_data(answer, answer.candidates, answer.sentence):
         return
     session.say(answer.sentence)
+    if session.show_files(answer.emitted):
+        return
     text = session.language.text
     names = columns(answer)
     cells = [[candidate_cell(name, one, text, answer.answer) for name in names] for one in answer.candidates]

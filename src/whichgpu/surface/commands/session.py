@@ -138,6 +138,15 @@ class Session(msgspec.Struct):
         header = [self.language.text(f"{prefix}{name}") for name, _ in columns]
         self.table(header, [[cell(row) for _, cell in columns] for row in rows])
 
+    def show_files(self, files: Mapping[str, str]) -> bool:
+        """Print the files that an answer has for a target in place of its tables; return False if it has none."""
+        if not files or self.format in ("json", "csv") or self.columns:
+            return False
+        for name, content in files.items():
+            self.note(f"# {name}")
+            self.out.write(content)
+        return True
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table of text in the session's format: terminal table, TSV, CSV or Markdown."""
         form = "table" if self.is_terminal_table else self.format or "tsv"

@@ -14,7 +14,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.hf.fields import Fields, printable
 from whichgpu.workload.shapes import Pipeline, TextEncoder, Transformer
 
-MAX_STEPS = 10_000
+MAX_STEPS = 10_000  # assumed: more denoising steps in a file are a mistake
 
 
 def _clip(name: str, hidden: int, layers: int, projection: int) -> Transformer:

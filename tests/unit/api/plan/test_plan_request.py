@@ -13,8 +13,11 @@ from whichgpu.api.plan.command import relaxed_command
 from whichgpu.api.plan.plan_file import from_document, parse_quotas, read_plan, requested_model
 from whichgpu.api.request.plan_settings import parse_histogram, parse_hours
 from whichgpu.base.errors import UsageError
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_words
+from whichgpu.decide.launch.skypilot import service as skypilot_service
+from whichgpu.decide.launch.targets import LaunchPlan, launch_files
 from whichgpu.decide.plan.comparisons import parse_sweep
-from whichgpu.decide.plan.launch_hints import Hint, launch_files
 from whichgpu.decide.plan.question import echo, parse_owned, to_document
 
 FILE = """
@@ -151,13 +154,15 @@ def test_no_command_undoes_a_setting_of_the_plan_file(tmp_path: Path) -> None:
 
 
 def test_hints_set_count_degree_and_batch_for_each_tool() -> None:
-    hint = Hint("g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True)
-    assert "--tensor-parallel-size=2" in hint.command("vllm")
-    assert "--max-num-seqs=64" in hint.command("vllm")
-    assert {"--tp=2", "--max-running-requests=64"} <= set(hint.command("sglang"))
-    service = hint.skypilot()
+    options = LaunchOptions(
+        "g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True
+    )
+    assert "--tensor-parallel-size=2" in serve_words(options, "vllm")
+    assert "--max-num-seqs=64" in serve_words(options, "vllm")
+    assert {"--tp=2", "--max-running-requests=64"} <= set(serve_words(options, "sglang"))
+    service = skypilot_service(options, "vllm")
     assert service["resources"]["accelerators"] == "A100-80GB:2"
     assert service["resources"]["use_spot"] is True
     assert service["service"]["replica_policy"]["min_replicas"] == 3
-    assert "vllm.sh" in launch_files("vllm", [hint])
-    assert launch_files("skypilot", [hint])["g.yaml"].startswith('name: "g"')
+    assert "vllm.sh" in launch_files("vllm", LaunchPlan((options,), "vllm"))
+    assert 'name: "g"' in launch_files("skypilot", LaunchPlan((options,), "vllm"))["g.yaml"].splitlines()

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from whichgpu.decide.plan.launch_hints import Hint, launch_files
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_words
+from whichgpu.decide.launch.skypilot import service as skypilot_service
+from whichgpu.decide.launch.targets import LaunchPlan, launch_files
 
-HINT = Hint(
+HINT = LaunchOptions(
     group="chat-l4", model="meta-llama/Llama-3.1-8B", copies=3, gpu="l4", gpus_per_copy=2, tensor_parallel_size=2,
     max_num_seqs=64, max_model_len=4096, max_num_batched_tokens=8192, dtype="bf16", memory_share=0.9, provider="gcp",
     instance="g2-standard-24", region="us-central1", spot=False,
@@ -18,18 +21,18 @@ BARE = replace(HINT, max_num_batched_tokens=None, memory_share=None, dtype="int4
 
 
 def test_vllm_and_sglang_get_equivalent_flags() -> None:
-    assert " ".join(HINT.command("vllm")) == (
+    assert " ".join(serve_words(HINT, "vllm")) == (
         "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs=64 --max-model-len=4096 "
         "--max-num-batched-tokens=8192 --gpu-memory-utilization=0.90 --dtype=bfloat16"
     )
-    assert " ".join(HINT.command("sglang")) == (
+    assert " ".join(serve_words(HINT, "sglang")) == (
         "python -m sglang.launch_server --model-path=meta-llama/Llama-3.1-8B --tp=2 --max-running-requests=64 "
         "--context-length=4096 --chunked-prefill-size=8192 --mem-fraction-static=0.90 --dtype=bfloat16"
     )
 
 
 def test_unknown_settings_are_left_to_the_engine() -> None:
-    for words in (BARE.command("vllm"), BARE.command("sglang")):
+    for words in (serve_words(BARE, "vllm"), serve_words(BARE, "sglang")):
         assert not [word for word in words if "batched" in word or "chunked" in word or "mem" in word or "dtype" in word]
 
 
@@ -38,7 +41,7 @@ def test_unknown_settings_are_left_to_the_engine() -> None:
     [("bf16", "--dtype=bfloat16"), ("fp16", "--dtype=float16"), ("fp32", "--dtype=float32"), ("fp8", "--quantization=fp8")],
 )
 def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
-    assert replace(HINT, dtype=dtype).command("vllm")[-1] == replace(HINT, dtype=dtype).command("sglang")[-1] == flag
+    assert serve_words(replace(HINT, dtype=dtype), "vllm")[-1] == serve_words(replace(HINT, dtype=dtype), "sglang")[-1] == flag
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
     ],
 )
 def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], resources: dict[str, Any]) -> None:
-    service = replace(HINT, **changes).skypilot()
+    service = skypilot_service(replace(HINT, **changes), "vllm")
     assert service["resources"] == resources
     assert service["service"]["replica_policy"] == {"min_replicas": 3, "max_replicas": 3}
     assert service["setup"] == "pip install vllm"
@@ -64,22 +67,23 @@ def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], re
 
 def test_required_earlier_release_is_named() -> None:
     old = replace(HINT, gpu="v100-sxm-16gb", earlier={"vllm": "0.6 was the last."})
-    service = old.skypilot()
+    service = skypilot_service(old, "vllm")
     assert service["envs"] == {"VLLM_VERSION": ""}
     assert "${VLLM_VERSION:?the present release does not run on v100-sxm-16gb" in service["setup"]
-    files = launch_files("skypilot", [old, replace(HINT, group="other")])
-    assert files["other.yaml"].startswith("name:")
+    files = launch_files("skypilot", LaunchPlan((old, replace(HINT, group="other")), "vllm"))
+    assert files["other.yaml"].startswith("# Options: as documented for vLLM")
+    assert files["other.yaml"].splitlines()[1] == 'name: "other"'
     assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
 
 
 def test_script_has_count_and_machine_of_each_command() -> None:
     old = replace(HINT, gpu="t4", earlier={"vllm": "0.6 was the last."})
-    (script,) = launch_files("vllm", [HINT, old]).values()
+    (script,) = launch_files("vllm", LaunchPlan((HINT, old), "vllm")).values()
     lines = script.splitlines()
     assert lines[0] == "#!/bin/sh"
     assert "# 3 of these, each on 2x l4 (gcp g2-standard-24)" in lines
     assert sum(line.startswith("vllm serve") for line in lines) == 2
     assert lines[-2] == "# The present release does not run on t4, an earlier one did: 0.6 was the last."
-    (script,) = launch_files("sglang", [old]).values()
+    (script,) = launch_files("sglang", LaunchPlan((old,), "vllm")).values()
     assert "earlier" not in script  # that was vLLM's
     assert script.splitlines()[-1].startswith("python -m sglang.launch_server")

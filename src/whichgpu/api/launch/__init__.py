@@ -1,0 +1,1 @@
+"""Files that launch what an answer advises (`--emit TARGET`)."""

@@ -1,0 +1,186 @@
+"""Launch options and header lines from the answers of fit, estimate, recommend and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from whichgpu.api.workloads.estimate import EstimateAnswer
+from whichgpu.api.workloads.fit import FitAnswer
+from whichgpu.base.figure import Figure
+from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
+from whichgpu.base.version import __version__
+from whichgpu.catalog.engines.registry import default_engine, engine_record
+from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.launch.models import earlier_releases, file_name, repository_of
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.targets import LaunchPlan
+from whichgpu.decide.plan.plan_answer import PlanAnswer
+from whichgpu.workload.parallel import Parallel
+
+LENGTHS = ("seq_in", "seq_out")
+VARYING_LENGTHS = ("trace", "in_spread", "out_spread", "in_histogram", "out_histogram")  # The longest request is then unknown.
+SHOWN_DEFAULTS = ("precision", "kv_precision", "batch", *LENGTHS, "engine", "percentile", "tpot_max")
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
+
+
+def estimate_plan(answer: EstimateAnswer, catalog: Catalog, request: Mapping[str, Any], day: str) -> LaunchPlan:
+    """Return the launch of an estimate's workload on its GPUs."""
+    echo, serving = answer.request, answer.serving
+    parallel = Parallel(**echo["parallel"])
+    overrides = {name: request.get(name) for name in ("max_sequences", "max_batched_tokens", "memory_share")}
+    limits = serving.limits if serving else None
+    sequences = overrides["max_sequences"] or (limits.max_sequences if limits else _sequences(echo, echo["batch"], parallel))
+    tokens = overrides["max_batched_tokens"] or (limits.max_batched_tokens if limits else None)
+    options = _options(
+        echo,
+        catalog,
+        echo["gpu"],
+        parallel,
+        gpus_per_copy=echo["gpus"],
+        max_num_seqs=int(sequences) if sequences else None,
+        max_num_batched_tokens=int(tokens) if tokens else None,
+        max_model_len=None if any(name in request for name in VARYING_LENGTHS) else _context(echo),
+        memory_share=float(overrides["memory_share"] or 0) or None,
+        nodes=echo["nodes"],
+    )
+    figures = [_figure("throughput", answer.throughput)]
+    figures += [_figure(word, getattr(answer, name)) for name, word in LATENCIES.items()]
+    figures.append(f"memory {_memory(answer.memory_device)} of {format_memory(answer.usable or 0)} a GPU")
+    evidence = f"evidence: {answer.tier}" if answer.tier else ""
+    return LaunchPlan((options,), echo["engine"], _header(echo, day, options, [*figures, evidence]))
+
+
+def fit_plan(answer: FitAnswer, catalog: Catalog, day: str) -> LaunchPlan | None:
+    """Return the launch on the one GPU that was named, else on the smallest that fits; None if none does."""
+    echo = answer.request
+    row = next((row for row in answer.gpus if row.fits != "no" and (len(answer.gpus) == 1 or row.gpu == answer.smallest)), None)
+    row = row or next((row for row in answer.gpus if row.fits != "no"), None)
+    if row is None:
+        return None
+    parallel = Parallel(**echo["parallel"])
+    batch = _sequences(echo, row.batch, parallel)
+    options = _options(
+        echo,
+        catalog,
+        row.gpu,
+        parallel,
+        gpus_per_copy=echo["gpus"],
+        max_num_seqs=batch,
+        max_model_len=_context(echo),
+        nodes=echo["nodes"],
+    )
+    memory = f"memory {format_memory(row.needed)} of {format_memory(row.usable)} a GPU"
+    return LaunchPlan((options,), echo["engine"], _header(echo, day, options, [memory]))
+
+
+def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
+    """Return the launch of a recommendation's best candidate."""
+    best, echo = answer.answer, answer.request
+    options = _options(
+        {**echo, "precision": best.precision},
+        catalog,
+        best.gpu,
+        best.parallel,
+        copies=best.copies,
+        gpus_per_copy=max(1, int(best.gpus) // best.copies),
+        max_num_seqs=max(1, best.batch // best.parallel.dp),
+        max_model_len=_context(echo),
+        provider=best.provider,
+        instance=best.instance,
+        region=best.region,
+        spot=best.term == "spot",
+        nodes=max(1, best.machines // best.copies) if best.gpus >= best.machines else 1,
+    )
+    figures = [_figure("throughput", best.throughput), _figure("capacity", best.capacity)]
+    figures += [_figure(word, getattr(best, name)) for name, word in LATENCIES.items()]
+    price = f"price {significant(float(best.cost_per_hour.amount))} {best.cost_per_hour.currency}/h, {best.term}"
+    figures += [
+        f"memory {_memory(best.memory)} of {format_memory(best.usable)} a GPU",
+        f"{price}, observed {best.price_observed_at}",
+    ]
+    return LaunchPlan((options,), echo["engine"], _header(echo, answer.as_of, options, [*figures, f"evidence: {best.tier}"]))
+
+
+def fleet_plan(answer: PlanAnswer) -> LaunchPlan:
+    """Return the launch of every group of a plan's replicas."""
+    cost = answer.cost_per_hour
+    amounts = [significant(float(amount)) for amount in (cost.amount, cost.low, cost.high)]
+    header = [
+        f"whichgpu {__version__}, {answer.as_of}: a fleet; groups of replicas: {len(answer.groups)}.",
+        f"Estimate: cost {amounts[0]} {cost.currency}/h (90% range {amounts[1]} to {amounts[2]}).",
+        *(
+            f"{row.model} on {row.gpus}x {row.gpu_name}: {_figure('capacity', row.capacity)}, load {significant(row.rate)}/s"
+            for row in answer.groups
+        ),
+    ]
+    models = [one for one in answer.request.get("models", ()) if isinstance(one, Mapping)]
+    engines = {str(one["engine"]) for one in models if one.get("engine")}
+    engine = engines.pop() if len(engines) == 1 else default_engine("serve")
+    return LaunchPlan(tuple(answer.hints), engine, tuple(header))
+
+
+def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Parallel, **values: Any) -> LaunchOptions:
+    """Return launch options for a request's model on a GPU; values that are not given are the engine's own."""
+    (variant, *_) = find_gpus(catalog, gpu)
+    share = engine_record(echo["engine"]).memory.share if engine_record(echo["engine"]).serve.memory_share else None
+    defaults: dict[str, Any] = {
+        "copies": 1,
+        "provider": "",
+        "instance": "",
+        "region": "",
+        "spot": False,
+        "max_num_batched_tokens": None,
+    }
+    values["memory_share"] = values.get("memory_share") or share
+    model = repository_of(echo["model"], catalog)
+    return LaunchOptions(
+        group=file_name(f"{model.rpartition('/')[2]}-{variant.id}"),
+        model=model,
+        gpu=variant.id,
+        dtype=echo["precision"],
+        kv_dtype=echo["kv_precision"],
+        tensor_parallel_size=parallel.tp,
+        pipeline_parallel_size=parallel.pp,
+        data_parallel_size=max(1, values["gpus_per_copy"] // (parallel.tp * parallel.pp)),
+        expert_parallel_size=parallel.ep,
+        earlier=earlier_releases(catalog.engines, variant),
+        **(defaults | values),
+    )
+
+
+def _header(echo: Mapping[str, Any], day: str, options: LaunchOptions, figures: list[str]) -> tuple[str, ...]:
+    """Return the lines at the head of a file: what was estimated and when, the figures, and the defaults assumed."""
+    gpus = f"{options.copies * options.gpus_per_copy}x {options.gpu}"
+    assumed = ", ".join(f"{name} {echo[name]}" for name in SHOWN_DEFAULTS if name in echo["defaults"] and echo[name] is not None)
+    return (
+        f"whichgpu {__version__}, {day}: {echo['task']} {options.model}, {options.dtype}, on {gpus}, engine {echo['engine']}.",
+        f"Estimate: {'; '.join(filter(None, figures))}.",
+        *([f"Assumed: {assumed}."] if assumed else []),
+    )
+
+
+def _sequences(echo: Mapping[str, Any], batch: int, parallel: Parallel) -> int | None:
+    """Return the sequences of one data-parallel rank; None, the engine's own limit, if the batch of one is only a default."""
+    return None if batch == 1 and "batch" in echo["defaults"] else max(1, batch // parallel.dp)
+
+
+def _context(echo: Mapping[str, Any]) -> int:
+    return sum(int(echo[name] or 0) for name in LENGTHS)
+
+
+def _figure(name: str, figure: Figure | None) -> str:
+    """Return a figure with its 90% range; empty if there is none."""
+    if figure is None:
+        return ""
+    if figure.unit == "s":
+        value, low, high = (str(format_seconds(number)) for number in (figure.value, figure.low, figure.high))
+    else:
+        value, low, high = (str(with_unit(number, figure.unit)) for number in (figure.value, figure.low, figure.high))
+    return f"{name} {value} (90% range {low} to {high})"
+
+
+def _memory(figure: Figure) -> str:
+    return str(format_memory(int(figure.value)))

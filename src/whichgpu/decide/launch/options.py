@@ -1,0 +1,36 @@
+"""Options to launch equal replicas of a served model with, the same for every target."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LaunchOptions(msgspec.Struct, frozen=True):
+    """Options to launch one group of equal replicas with: model, GPUs, layout, lengths, batch; None is the engine's own."""
+
+    group: str  # a name for files and services
+    model: str
+    copies: int
+    gpu: str
+    gpus_per_copy: int
+    tensor_parallel_size: int
+    max_num_seqs: int | None
+    max_model_len: int | None
+    max_num_batched_tokens: int | None
+    dtype: str
+    memory_share: float | None
+    provider: str
+    instance: str
+    region: str
+    spot: bool
+    earlier: dict[str, str] = msgspec.field(default_factory=dict)  # earlier engine releases that run on the GPU, by engine
+    pipeline_parallel_size: int = 1  # pipeline parallel ranks
+    data_parallel_size: int = 1  # data parallel ranks
+    expert_parallel_size: int = 1  # expert parallel ranks
+    kv_dtype: str | None = None  # precision of the KV cache
+    nodes: int = 1  # of one replica
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Return the number of GPUs of one replica on each of its nodes."""
+        return max(1, self.gpus_per_copy // self.nodes)

@@ -1,0 +1,124 @@
+"""Command line that serves one replica, from the options in an engine's record (`serve.*` in `data/engines/<id>.csv`)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from whichgpu.catalog.engines.record import ServeCommand
+from whichgpu.catalog.engines.registry import engine_ids, engine_record
+from whichgpu.decide.launch.options import LaunchOptions
+
+GGUF = ".gguf"
+HALF = ("bf16", "fp16", "f16")
+# Words with a variable that the scheduler or the user sets on each node of a replica.
+_WITH_VARIABLE = re.compile(r"[\w=-]*\$(NODE_RANK|HEAD_ADDRESS|NODE_OPTIONS)(:\d+)?")
+
+
+def serving_engines() -> tuple[str, ...]:
+    """Return the ids of the engines whose command line is known."""
+    return tuple(id for id in engine_ids() if engine_record(id).serve.command)
+
+
+def serve_words(options: LaunchOptions, engine: str, port: int | None = None) -> list[str]:
+    """Return the words of the command line that launches one replica with an engine; a port of None is the engine's."""
+    serve = engine_record(engine).serve
+    words = [word.format(model=model_argument(options, serve)) for word in serve.command.split()]
+    words += serve.fixed.split()
+    for option, value in _sized_options(options, serve):
+        words += _option(serve, option, value)
+    words += serve.precision.get(options.dtype, "").split()
+    if options.kv_dtype != options.dtype:
+        words += serve.kv_precision.get(options.kv_dtype or "", "").split()
+    if options.nodes > 1:
+        words += serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
+    return words + (_option(serve, serve.port, str(port)) if port else [])
+
+
+def node_setup(engine: str, rank: str, head: str) -> str:
+    """Return shell code that sets the variables of a node from a scheduler's words for its rank and the first node's address."""
+    other = engine_record(engine).serve.other_nodes
+    code = f"NODE_RANK={rank}; HEAD_ADDRESS={head}; "
+    return code + (f'[ "$NODE_RANK" = 0 ] || NODE_OPTIONS={other}; ' if other else "")
+
+
+def shell_line(words: list[str]) -> str:
+    """Return words as one line for a shell, quoted except for the variables of a node."""
+    return " ".join(word if _WITH_VARIABLE.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+def model_argument(options: LaunchOptions, serve: ServeCommand) -> str:
+    """Return the model as the engine names it: a Hugging Face repository, or a GGUF file in the precision of the request."""
+    if not serve.reads_gguf or options.model.endswith(GGUF):
+        return options.model
+    return f"{options.model.rpartition('/')[2]}-{options.dtype}{GGUF}"
+
+
+def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
+    """Return what the command line of a replica does not say: weights to provide, releases, ranks that it cannot express."""
+    record = engine_record(engine)
+    serve, notes = record.serve, list[str]()
+    if engine in options.earlier:
+        notes.append(f"The present release does not run on {options.gpu}, an earlier one did: {options.earlier[engine]}")
+    if serve.reads_gguf and not options.model.endswith(GGUF):
+        notes.append(f"Weights: {options.model} as a GGUF file in {options.dtype}.")
+    elif options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
+        notes.append(f"Weights: a checkpoint in {options.dtype}; {record.name} reads its precision from the checkpoint.")
+    if options.kv_dtype not in (None, options.dtype, *serve.kv_precision, *HALF):
+        notes.append(f"KV cache in {options.kv_dtype}: {record.name} has no option for it, its checkpoint decides.")
+    if options.data_parallel_size > 1 and not serve.data_parallel:
+        notes.append(
+            f"{record.name} has no data parallelism: start {options.data_parallel_size} of these, one on each part of the GPUs."
+        )
+    elif _experts_span_fewer_ranks(options, serve):
+        notes.append(
+            f"Expert parallel: {record.name} uses all {_expert_ranks(options)} ranks, not {options.expert_parallel_size}."
+        )
+    if options.nodes > 1:
+        notes.append(
+            f"{options.nodes} nodes a replica: run this on each, NODE_RANK=0..{options.nodes - 1}, HEAD_ADDRESS of the first"
+            + (f"; on the others also NODE_OPTIONS={serve.other_nodes}." if serve.other_nodes else ".")
+            if serve.nodes
+            else f"{options.nodes} nodes a replica: start it under mpirun or srun with one rank on each GPU."
+        )
+    return notes
+
+
+def _sized_options(options: LaunchOptions, serve: ServeCommand) -> Iterator[tuple[str, str]]:
+    """Yield the options of a replica with their values; those of size 1 and those the engine lacks are left out."""
+    ep, dp = options.expert_parallel_size, options.data_parallel_size
+    attention_dp = dp > 1 and ep > 1 and bool(serve.attention_data_parallel)
+    tp = options.tensor_parallel_size * (dp if attention_dp and serve.counts_attention_data_parallel else 1)
+    context, sequences = options.max_model_len, options.max_num_seqs
+    if context and serve.context_of_all:
+        context *= sequences or 1
+    first = serve.tensor_parallel if " " not in serve.tensor_parallel else ""  # Written out even if it is 1.
+    sizes = {serve.tensor_parallel: tp, serve.pipeline_parallel: options.pipeline_parallel_size, serve.data_parallel: dp}
+    yield from ((option, str(size)) for option, size in sizes.items() if option and (size > 1 or option == first))
+    if attention_dp:
+        yield serve.attention_data_parallel, ""
+    if ep > 1 and serve.expert_parallel:
+        option, _, size = serve.expert_parallel.format(ep=ep).partition("=")
+        yield option, size
+    limits = {serve.max_sequences: sequences, serve.context: context, serve.chunk: options.max_num_batched_tokens}
+    yield from ((option, str(value)) for option, value in limits.items() if option and value)
+    if serve.memory_share and options.memory_share:
+        yield serve.memory_share, f"{options.memory_share:.2f}"
+
+
+def _option(serve: ServeCommand, option: str, value: str) -> list[str]:
+    """Return the words of an option; one that contains its value, or a switch, takes none."""
+    if " " in option or not value:
+        return option.split()
+    return [option, value] if serve.separate_values else [f"{option}={value}"]
+
+
+def _experts_span_fewer_ranks(options: LaunchOptions, serve: ServeCommand) -> bool:
+    """Whether the engine's expert parallel option is a switch that spreads experts over more ranks than the layout does."""
+    is_switch = bool(serve.expert_parallel) and "{ep}" not in serve.expert_parallel
+    return is_switch and options.expert_parallel_size not in (1, _expert_ranks(options))
+
+
+def _expert_ranks(options: LaunchOptions) -> int:
+    return options.tensor_parallel_size * options.data_parallel_size

@@ -1,0 +1,155 @@
+"""Targets of `--emit`: each has a template that writes the files which launch groups of replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from whichgpu.catalog.engines.registry import default_engine, engine_record
+from whichgpu.decide.launch.containers import docker_line, kubernetes_manifest, slurm_script
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
+from whichgpu.decide.launch.skypilot import release_note, service
+
+
+class LaunchPlan(msgspec.Struct, frozen=True):
+    """Groups of replicas to launch, the engine they were estimated with, and lines on the estimate for the head of each file."""
+
+    groups: tuple[LaunchOptions, ...]
+    engine: str
+    header: tuple[str, ...] = ()
+
+
+Files = dict[str, str]
+Template = Callable[[LaunchPlan], Files]
+OLLAMA_KV_TYPES = {"q8_0": "q8_0", "int8": "q8_0", "fp8": "q8_0", "q4_0": "q4_0", "int4": "q4_0"}  # OLLAMA_KV_CACHE_TYPE
+
+
+@cache
+def targets() -> Mapping[str, Template]:
+    """Return the targets by name, each with the template that writes its files."""
+    engines: dict[str, Template] = {engine: partial(_engine_script, engine) for engine in serving_engines()}
+    return engines | {
+        "ollama": _ollama_script,
+        "docker": _docker_script,
+        "slurm": _slurm_scripts,
+        "skypilot": _skypilot_services,
+        "kubernetes": _kubernetes_manifests,
+    }
+
+
+def launch_files(target: str, plan: LaunchPlan) -> Files:
+    """Return the files that a target launches the groups with, by name."""
+    return targets()[target](plan)
+
+
+def _engine_script(engine: str, plan: LaunchPlan) -> Files:
+    if engine != plan.engine:  # Tokens of a step and memory share are those of the engine that was estimated.
+        groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None) for one in plan.groups)
+        plan = replace(plan, groups=groups)
+    return {f"{engine}.sh": _script(plan, engine, lambda options: shell_line(serve_words(options, engine)))}
+
+
+def _docker_script(plan: LaunchPlan) -> Files:
+    engine = _server(plan)
+    return {"docker.sh": _script(plan, engine, lambda options: docker_line(options, engine))}
+
+
+def _ollama_script(plan: LaunchPlan) -> Files:
+    return {"ollama.sh": _script(plan, "llama.cpp", _ollama_line, "Ollama", "ollama run, or a Modelfile")}
+
+
+def _ollama_line(options: LaunchOptions) -> str:
+    """Return `ollama serve` with the environment variables of its FAQ: context, parallel requests, KV cache, several GPUs."""
+    kv_type = OLLAMA_KV_TYPES.get(options.kv_dtype or "")
+    variables = {
+        "OLLAMA_CONTEXT_LENGTH": options.max_model_len,
+        "OLLAMA_NUM_PARALLEL": options.max_num_seqs,
+        "OLLAMA_KV_CACHE_TYPE": kv_type,
+        "OLLAMA_FLASH_ATTENTION": 1 if kv_type else None,
+        "OLLAMA_SCHED_SPREAD": 1 if options.gpus_per_copy > 1 else None,
+    }
+    return " ".join([*(f"{name}={value}" for name, value in variables.items() if value), "ollama serve"])
+
+
+def _slurm_scripts(plan: LaunchPlan) -> Files:
+    engine = _server(plan)
+    return {
+        f"{one.group}.sbatch": slurm_script(one, engine, _comments([*_head(plan, engine), *serve_notes(one, engine)]))
+        for one in plan.groups
+    }
+
+
+def _skypilot_services(plan: LaunchPlan) -> Files:
+    engine = _server(plan)
+    return {
+        f"{one.group}.yaml": _comments([*release_note(one, engine), *_head(plan, engine)]) + yaml(service(one, engine))
+        for one in plan.groups
+    }
+
+
+def _kubernetes_manifests(plan: LaunchPlan) -> Files:
+    engine = _server(plan)
+    return {
+        f"{one.group}.yaml": _comments(
+            [*_head(plan, engine), *serve_notes(one, engine), f"Nodes: with {one.gpu}; add your cluster's node selector for it."]
+        )
+        + yaml(kubernetes_manifest(one, engine))
+        for one in plan.groups
+    }
+
+
+def _server(plan: LaunchPlan) -> str:
+    """Return the engine that containers and jobs start: that of the estimate if it serves, else the default one."""
+    return plan.engine if plan.engine in serving_engines() else default_engine("serve")
+
+
+def _script(
+    plan: LaunchPlan, engine: str, line: Callable[[LaunchOptions], str], name: str | None = None, weights: str | None = None
+) -> str:
+    """Return a shell script with one command for each group of replicas."""
+    text = "#!/bin/sh\n" + _comments(_head(plan, engine, name))
+    if any(one.copies > 1 for one in plan.groups):
+        text += _comments(["Each command starts one replica; a load balancer distributes requests to them."])
+    for one in plan.groups:
+        place = " ".join(filter(None, (one.provider, one.instance)))
+        count = f"{one.copies} of these, each on {one.gpus_per_copy}x {one.gpu}" + (f" ({place})" if place else "")
+        notes = [f"Weights: {one.model} in {one.dtype} ({weights})."] if weights else serve_notes(one, engine)
+        text += _comments([count, *notes]) + line(one) + "\n"
+    return text
+
+
+def _head(plan: LaunchPlan, engine: str, name: str | None = None) -> list[str]:
+    """Return the lines about the estimate, and the release whose documented options are used."""
+    record = engine_record(engine)
+    release = f"{record.name} {record.serve.version}".strip()
+    lines = [*plan.header, f"Options: as documented for {name or release}."]
+    if plan.header and plan.engine != engine:
+        lines.append(f"The estimate is for {plan.engine}; --engine={engine} estimates {name or record.name}.")
+    return lines
+
+
+def _comments(lines: Sequence[str]) -> str:
+    """Return lines as comments; a line break in a name must not end its comment."""
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
+    """Format nested mappings as YAML, with strings quoted and lists written as in JSON.
+
+    >>> print(yaml({"name": "a", "resources": {"ports": 8000, "use_spot": True}}), end="")
+    name: "a"
+    resources:
+      ports: 8000
+      use_spot: true
+    """
+    text = ""
+    for name, item in value.items():
+        start = "  " * depth + f"{name}:"
+        text += f"{start}\n{yaml(item, depth + 1)}" if isinstance(item, dict) else f"{start} {json.dumps(item)}\n"
+    return text

@@ -1,0 +1,61 @@
+"""`--emit TARGET` on fit, estimate, recommend and plan: files in place of tables, and in the JSON of every surface."""
+
+from __future__ import annotations
+
+import pytest
+
+import whichgpu
+from tests.surface.cli import call
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("fit", "llama-3.1-8b", "--gpu", "H100 SXM", "--batch", "8"), ("--max-num-seqs=8", "--max-model-len=2304")),
+        (("estimate", "serve", "llama-3.1-70b", "--gpu", "H100 SXM", "--gpus", "4", "--tp", "4"), ("--tensor-parallel-size=4",)),
+        (("recommend", "serve", "llama-3.1-8b", "--rate", "2/s", "--as-of", "2026-10-01"), ("--gpu-memory-utilization=0.92",)),
+        (("plan", "llama-3.1-8b", "--rate", "2/s", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"), ("--max-num-seqs=",)),
+    ],
+)
+def test_every_verb_prints_a_vllm_line_with_its_estimate(argv: tuple[str, ...], words: tuple[str, ...]) -> None:
+    reply = call(*argv, "--emit", "vllm")
+    assert reply.code == 0, reply.err
+    *head, line = reply.out.splitlines()
+    assert line.startswith("vllm serve meta-llama/Llama-3.1-")
+    assert all(word in line for word in words)
+    assert head[0] == "#!/bin/sh"
+    assert all(one.startswith("#") for one in head)
+    assert any("Estimate:" in one for one in head)
+    assert any("whichgpu" in one and "20" in one for one in head)
+    document = call(*argv, "--emit", "vllm", "--json").json()
+    assert document["emitted"]["vllm.sh"].splitlines()[-1] == line
+    assert "emitted" in call(*argv, "--json").json()
+
+
+def test_lengths_that_vary_leave_the_longest_request_to_the_engine() -> None:
+    argv = ("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--rate", "2/s", "--count", "50", "--out-spread", "0.5")
+    assert "--max-model-len" not in call(*argv, "--emit", "vllm").out
+
+
+def test_python_callers_get_the_files() -> None:
+    answer = whichgpu.estimate("serve", "llama-3.1-8b", gpu="H100 SXM", max_sequences=32, emit="sglang")
+    assert "--max-running-requests=32" in answer.emitted["sglang.sh"]
+    assert "The estimate is for vllm" in answer.emitted["sglang.sh"]
+    assert "--mem-fraction-static" not in answer.emitted["sglang.sh"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("estimate", "train", "resnet50", "--gpu", "T4", "--emit", "vllm"), 2),
+        (("fit", "resnet50", "--gpu", "T4", "--emit", "vllm"), 2),
+        (("estimate", "serve", "llama-3.1-8b", "--emit", "vllm"), 2),
+        (("estimate", "serve", "llama-3.1-8b", "--gpu", "T4", "--emit", "nomad"), 2),
+        (("fit", "llama-3.1-405b", "--gpu", "T4", "--emit", "vllm"), 1),
+    ],
+)
+def test_what_cannot_be_launched_is_an_error_and_prints_no_command(argv: tuple[str, ...], code: int) -> None:
+    reply = call(*argv)
+    assert reply.code == code
+    assert "vllm serve" not in reply.out
+    assert "error:" in reply.err

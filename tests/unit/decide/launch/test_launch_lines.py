@@ -1,0 +1,186 @@
+"""Emitted lines parse with the options that each engine documents, and a vLLM line gives the layout it was written from."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
+from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
+
+OPTIONS = LaunchOptions(
+    group="chat", model="meta-llama/Llama-3.1-8B", copies=2, gpu="h100-sxm", gpus_per_copy=8, tensor_parallel_size=4,
+    max_num_seqs=64, max_model_len=4096, max_num_batched_tokens=8192, dtype="fp8", memory_share=0.9, provider="aws",
+    instance="p5.48xlarge", region="us-east-1", spot=False, data_parallel_size=2, kv_dtype="fp8",
+)  # fmt: skip
+FP8_KV = replace(OPTIONS, dtype="bf16")
+
+# Options as documented: vLLM 0.32 (vllm serve --help), SGLang 0.5.23 (server arguments), TensorRT-LLM 1.2 (commands/serve.py),
+# llama.cpp (tools/server/README.md). A type of None is a switch.
+INT, FLOAT, TEXT = int, float, str
+DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
+    "vllm": {
+        "--tensor-parallel-size": INT, "--pipeline-parallel-size": INT, "--data-parallel-size": INT,
+        "--enable-expert-parallel": None, "--max-num-seqs": INT, "--max-model-len": INT, "--max-num-batched-tokens": INT,
+        "--gpu-memory-utilization": FLOAT, "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"),
+        "--quantization": TEXT, "--kv-cache-dtype": ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"),
+        "--nnodes": INT, "--node-rank": TEXT, "--master-addr": TEXT, "--headless": None, "--port": INT,
+    },
+    "sglang": {
+        "--model-path": TEXT, "--tp": INT, "--pp-size": INT, "--dp-size": INT, "--ep-size": INT, "--enable-dp-attention": None,
+        "--max-running-requests": INT, "--context-length": INT, "--chunked-prefill-size": INT, "--mem-fraction-static": FLOAT,
+        "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"), "--quantization": TEXT,
+        "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
+        "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT,
+    },
+    "tensorrt-llm": {
+        "--tp_size": INT, "--pp_size": INT, "--ep_size": INT, "--max_batch_size": INT, "--max_num_tokens": INT,
+        "--max_seq_len": INT, "--kv_cache_free_gpu_memory_fraction": FLOAT, "--port": INT,
+    },
+    "llama.cpp": {
+        "--model": TEXT, "--n-gpu-layers": INT, "--split-mode": ("none", "layer", "row"), "-np": INT, "--ctx-size": INT,
+        "--ubatch-size": INT, "--cache-type-k": ("f32", "f16", "bf16", "q8_0", "q4_0"),
+        "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"), "--port": INT,
+    },
+}  # fmt: skip
+PROGRAMS = {"vllm": ["vllm", "serve"], "sglang": ["python", "-m", "sglang.launch_server"], "tensorrt-llm": ["trtllm-serve"]}
+MODEL_IS_ARGUMENT = ("vllm", "tensorrt-llm")
+
+
+class StrictParser(argparse.ArgumentParser):
+    """Parser that raises for an unknown option instead of ending the process."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise ValueError(message)
+
+
+def parse(engine: str, line: str) -> argparse.Namespace:
+    """Parse a command line with the documented options of an engine; raise ValueError for any other option."""
+    parser = StrictParser(allow_abbrev=False)
+    if engine in MODEL_IS_ARGUMENT:
+        parser.add_argument("model")
+    for option, kind in DOCUMENTED[engine].items():
+        if kind is None:
+            parser.add_argument(option, action="store_true")
+        elif isinstance(kind, tuple):
+            parser.add_argument(option, choices=kind)
+        else:
+            parser.add_argument(option, type=kind)
+    words = shlex.split(line)
+    program = PROGRAMS.get(engine, ["llama-server"])
+    assert words[: len(program)] == program
+    return parser.parse_args(words[len(program) :])
+
+
+degrees = st.sampled_from([1, 2, 4, 8])
+launches = st.builds(
+    replace,
+    st.just(OPTIONS),
+    tensor_parallel_size=degrees,
+    pipeline_parallel_size=degrees,
+    data_parallel_size=degrees,
+    expert_parallel_size=degrees,
+    max_num_seqs=st.none() | st.integers(1, 4096),
+    max_model_len=st.none() | st.integers(1, 1 << 20),
+    max_num_batched_tokens=st.none() | st.integers(1, 1 << 18),
+    memory_share=st.none() | st.floats(0.1, 1.0),
+    dtype=st.sampled_from(["bf16", "fp16", "fp32", "fp8", "int4", "nvfp4", "q4_k_m"]),
+    kv_dtype=st.sampled_from([None, "bf16", "fp16", "fp8", "int8", "f16", "q8_0"]),
+)
+
+
+@pytest.mark.parametrize("engine", serving_engines())
+@given(options=launches)
+def test_every_line_has_documented_options_only(engine: str, options: LaunchOptions) -> None:
+    parse(engine, shell_line(serve_words(options, engine, port=8000)))
+
+
+@pytest.mark.parametrize("engine", serving_engines())
+def test_a_wrong_option_fails_the_parser(engine: str) -> None:
+    line = shell_line(serve_words(OPTIONS, engine))
+    with pytest.raises(ValueError, match="unrecognized"):
+        parse(engine, f"{line} --tensor-paralel-size=2")
+
+
+@given(options=launches)
+def test_a_vllm_line_read_back_is_the_launch_it_was_written_from(options: LaunchOptions) -> None:
+    read = parse("vllm", shell_line(serve_words(options, "vllm")))
+    sizes = (read.tensor_parallel_size or 1, read.pipeline_parallel_size or 1, read.data_parallel_size or 1)
+    assert sizes == (options.tensor_parallel_size, options.pipeline_parallel_size, options.data_parallel_size)
+    assert read.enable_expert_parallel == (options.expert_parallel_size > 1)
+    assert (read.max_num_seqs, read.max_model_len) == (options.max_num_seqs, options.max_model_len)
+    assert read.max_num_batched_tokens == options.max_num_batched_tokens
+    assert read.gpu_memory_utilization == (
+        None if options.memory_share is None else pytest.approx(options.memory_share, abs=0.005)
+    )
+    assert read.model == options.model
+
+
+def test_attention_data_parallel_is_inside_the_tensor_parallel_group_of_sglang() -> None:
+    experts = replace(OPTIONS, expert_parallel_size=8)
+    read = parse("sglang", shell_line(serve_words(experts, "sglang")))
+    assert (read.tp, read.dp_size, read.ep_size, read.enable_dp_attention) == (8, 2, 8, True)
+    dense = parse("sglang", shell_line(serve_words(OPTIONS, "sglang")))
+    assert (dense.tp, dense.dp_size, dense.enable_dp_attention) == (4, 2, False)
+
+
+def test_kv_cache_precision_has_each_engine_s_own_name() -> None:
+    assert parse("vllm", shell_line(serve_words(FP8_KV, "vllm"))).kv_cache_dtype == "fp8"
+    assert parse("sglang", shell_line(serve_words(FP8_KV, "sglang"))).kv_cache_dtype == "fp8_e4m3"
+    assert parse("llama.cpp", shell_line(serve_words(replace(FP8_KV, kv_dtype="q8_0"), "llama.cpp"))).cache_type_v == "q8_0"
+    assert any("KV cache in fp8" in note for note in serve_notes(FP8_KV, "tensorrt-llm"))
+
+
+def test_the_context_of_llama_cpp_is_that_of_all_sequences() -> None:
+    read = parse("llama.cpp", shell_line(serve_words(replace(OPTIONS, dtype="q4_k_m"), "llama.cpp")))
+    assert (read.ctx_size, read.np, read.model) == (64 * 4096, 64, "Llama-3.1-8B-q4_k_m.gguf")
+
+
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_no_name_escapes_its_comment_or_word(target: str) -> None:
+    name = "a; rm -rf $(x) 'b' $NODE_RANK"
+    plan = LaunchPlan((replace(OPTIONS, model=name, dtype="int4"),), "vllm", ("estimate of a\nreboot",))
+    for file, content in launch_files(target, plan).items():
+        assert "\nreboot" not in content
+        if file.endswith("sh") and target not in ("ollama", "llama.cpp"):
+            assert any(name in word for word in shlex.split(content.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("target", ["slurm", "kubernetes", "skypilot"])
+def test_replicas_on_several_nodes_get_rank_and_address(target: str) -> None:
+    wide = replace(OPTIONS, gpus_per_copy=16, nodes=2, tensor_parallel_size=8)
+    (content,) = launch_files(target, LaunchPlan((wide,), "vllm")).values()
+    assert "--nnodes=2" in content
+    assert "--node-rank=$NODE_RANK" in content
+    assert "NODE_OPTIONS=--headless" in content
+    assert "NODE_RANK=$" in content
+
+
+def test_slurm_script_has_directives_first_and_one_job_for_each_replica() -> None:
+    (content,) = launch_files("slurm", LaunchPlan((OPTIONS,), "vllm", ("an estimate",))).values()
+    lines = content.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert {"#SBATCH --nodes=1", "#SBATCH --gpus-per-node=8", "#SBATCH --array=0-1"} <= set(lines)
+    assert lines.index("# an estimate") > max(place for place, line in enumerate(lines) if line.startswith("#SBATCH"))
+    assert lines[-1].startswith("srun vllm serve meta-llama/Llama-3.1-8B ")
+
+
+def test_docker_line_publishes_the_port_and_runs_the_engine_of_the_estimate() -> None:
+    (content,) = launch_files("docker", LaunchPlan((OPTIONS,), "sglang")).values()
+    words = shlex.split(content.splitlines()[-1])
+    assert words[:3] == ["docker", "run", "--rm"]
+    assert {"--gpus=all", "--publish=8000:8000", "--entrypoint=python", "lmsysorg/sglang", "--port=8000"} <= set(words)
+
+
+def test_ollama_gets_its_environment_variables() -> None:
+    (content,) = launch_files("ollama", LaunchPlan((replace(OPTIONS, kv_dtype="q8_0"),), "llama.cpp")).values()
+    assert content.splitlines()[-1] == (
+        "OLLAMA_CONTEXT_LENGTH=4096 OLLAMA_NUM_PARALLEL=64 OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1 "
+        "OLLAMA_SCHED_SPREAD=1 ollama serve"
+    )
