@@ -52,3 +52,9 @@ def test_verify_line_can_be_run_as_printed() -> None:
     (line,) = [line for line in reply.err.splitlines() if line.startswith("verify: ")]
     note = call(*SERVE, "--json").json()["verify_note"]
     assert line == "verify: whichgpu measure" or "cannot run" not in note
+
+
+def test_emitted_files_are_printed_on_a_terminal_too() -> None:
+    text = terminal(*SERVE, "--emit", "vllm", env=WIDTH).out
+    assert "vllm serve" in text
+    assert "because: " not in text

@@ -54,21 +54,21 @@ def recommend_spelled(
     rank = "time" if by_time else screened.selection.constraints.order(modelled and screened.request.workload.serving)
     limit = query.limit or DEFAULT_ROWS
     compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
-    named = _named_gpus(query, lookups.catalog)
-    shown = [*compared, *(id for ids in named for id in ids)]
+    requested = _named_gpus(query, lookups.catalog)
+    explained = [*compared, *(id for ids in requested for id in ids)]
 
     def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
         return distinct(candidates, order, groups, limit)
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
-        return shortlist(candidates, order, groups, market, limit, shown).all
+        return shortlist(candidates, order, groups, market, limit, explained).all
 
     ranked = rank_candidates(screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown)
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 
         raise no_answer(question, screened, ranked)
-    return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, named)
+    return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
 
 
 def _named_gpus(query: Requirements, catalog: Catalog) -> tuple[tuple[str, ...], ...]:

@@ -24,6 +24,10 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     """Print a recommendation: the answer in a sentence, the candidates in a table, and the reasons."""
     if session.show_data(answer, answer.candidates, answer.sentence):
         return
+    if answer.emitted:
+        session.say(answer.sentence)
+        session.show_files(answer.emitted)
+        return
     if session.request.get("brief"):
         say_brief(session, answer)
         return
@@ -33,8 +37,6 @@ def show(session: Session, answer: RecommendAnswer) -> None:
             say_evidence(session, answer.evidence, answer.evidence_error)
         return
     session.say(answer.sentence)
-    if session.show_files(answer.emitted):
-        return
     text = session.language.text
     names = columns(answer)
     cells = [[candidate_cell(name, one, text, answer.answer) for name in names] for one in answer.candidates]

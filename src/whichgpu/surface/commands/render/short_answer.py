@@ -25,20 +25,20 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     """Print a recommendation in at most 25 lines of whole words, each line within the terminal's width."""
     header, rows = _table(session, answer)
     reasons, risks, changes = _reasons(answer.answer), _risks(answer), _changes(answer)
-    named = [reason for one in answer.why_not.values() for reason in one[:1]]
+    absent_gpus = [reason for one in answer.why_not.values() for reason in one[:1]]
     last = msg("recommend.more", command=answer.reproduce.command.partition(" --as-of")[0] + " --long")
 
     def line_count() -> int:
-        texts = _lines(session, [answer.sentence, *reasons, *risks, *changes, *named, last])
+        texts = _lines(session, [answer.sentence, *reasons, *risks, *changes, *absent_gpus, last])
         return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
 
-    for part, least in ((rows, 3), (risks, 1), (changes, 1), (reasons, 2), (rows, 1)):
-        while line_count() > MAX_LINES and len(part) > least:
+    for part, min_length in ((rows, 3), (risks, 1), (changes, 1), (reasons, 2), (rows, 1)):
+        while line_count() > MAX_LINES and len(part) > min_length:
             part.pop()
     for text in _lines(session, [answer.sentence]):
         session.note(text)
     session.table(header, rows)
-    for text in _lines(session, [*reasons, *risks, *changes, *named, last]):
+    for text in _lines(session, [*reasons, *risks, *changes, *absent_gpus, last]):
         session.note(text)
 
 
