@@ -19,7 +19,7 @@ def test_several_gpus_have_a_time_with_a_range_and_a_tier() -> None:
     answer = document("estimate", "serve", "llama-2-70b", "--gpu", "h100-sxm", "--gpus", "8")
     time = answer["time"]
     assert 0 < time["low"] < time["value"] < time["high"]
-    assert answer["tier"] == "group"
+    assert answer["tier"] == "measured"
     assert answer["bound"] in ("compute", "bandwidth", "overhead", "interconnect")
     assert answer["ttft"]["value"] > time["value"]
     group = answer["group"]

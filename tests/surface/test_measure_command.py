@@ -213,7 +213,7 @@ def test_share_and_import(machine: Machine, tmp_path: Path, monkeypatch: pytest.
     assert reply.code == 0, reply.err
     document = call("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--json").json()
     assert document["basis"] == "calibrated"
-    assert document["tier"] == "imported"
+    assert document["tier"] == "measured"
     assert call("measure", "--import", str(shared), "--json").json()["ok"] is True
 
 

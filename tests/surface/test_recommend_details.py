@@ -47,11 +47,11 @@ def test_purchase_price_has_the_list_price_date_or_is_user_supplied() -> None:
 
 
 def test_gpus_of_a_service_are_those_of_all_its_machines() -> None:
-    answer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "3")["answer"]
-    assert (answer["gpus"], answer["machines"], answer["copies"]) == (3, 3, 3)
-    fewer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "1..2")["answer"]
-    assert fewer["gpus"] <= 2
-    assert answer["tpot"]["value"] < fewer["tpot"]["value"]  # each of three has less to do
+    answer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "4")["answer"]
+    assert (answer["gpus"], answer["machines"], answer["copies"]) == (4, 4, 4)
+    fewer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "1..3")["answer"]
+    assert fewer["gpus"] <= 3
+    assert answer["tpot"]["value"] < fewer["tpot"]["value"]  # each of four has less to do
 
 
 def test_capacity_covers_the_requested_rate_and_holds_in_the_simulation() -> None:

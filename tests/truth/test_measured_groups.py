@@ -39,4 +39,4 @@ def test_measured_steps_lie_in_the_range_and_within_a_quarter(
     assert answer.time is not None
     assert answer.time.low <= seconds <= answer.time.high
     assert answer.time.value == pytest.approx(seconds, rel=0.25)
-    assert answer.tier == "group"
+    assert answer.tier == "measured"

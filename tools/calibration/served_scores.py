@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from calibration.examples import examples
-from calibration.fit_groups import NO_COMMUNICATION_SOURCES, GroupDesign
+from calibration.fit_groups import GroupDesign, is_fitted_on
 from calibration.fit_steps import Design
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples
@@ -97,7 +97,7 @@ class Folds:
         self.catalog = Catalog()
         rows = [row for row in measurements() if row.kind not in ("max-load", "op") and _serving(row)]
         self.singles, self.groups = steps(rows), steps(rows, several_gpus=True)
-        self.groups = [row for row in self.groups if row.source not in NO_COMMUNICATION_SOURCES]
+        self.groups = [row for row in self.groups if is_fitted_on(row)]
         self.single = Design(examples(self.singles, self.catalog))
         self.full_theta = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
         self.times = single_times(self.singles)

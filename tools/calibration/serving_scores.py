@@ -18,7 +18,7 @@ from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 from msgspec.structs import asdict
 
 from calibration.examples import examples as single_examples
-from calibration.fit_groups import NO_COMMUNICATION_SOURCES, GroupDesign, calibration_of
+from calibration.fit_groups import GroupDesign, calibration_of, is_fitted_on
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
 from whichgpu.base.errors import WhichGpuError
@@ -97,7 +97,7 @@ class LeaveOneSourceOut:
 
     def __init__(self, truth: Path) -> None:
         self.truth, self.catalog = truth, Catalog()
-        self.rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in NO_COMMUNICATION_SOURCES]
+        self.rows = [row for row in steps(measurements(), several_gpus=True) if is_fitted_on(row)]
         self.singles = steps(measurements())
         self.single = Design(single_examples(self.singles, self.catalog))
         self.full_theta = self.single.fit(np.ones(len(self.single.examples), dtype=bool))

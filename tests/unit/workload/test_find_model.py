@@ -28,6 +28,8 @@ class BuiltIn:
     id: str
     names: tuple[str, ...]
     config: dict[str, Any]
+    kind: str = "transformer"
+    released: str = "2022-05-03"
 
 
 class Shelf:
