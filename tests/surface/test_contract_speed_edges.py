@@ -103,8 +103,8 @@ def test_bf16_on_a_v100_costs_and_fp16_does_not() -> None:
 def test_other_accelerators_have_a_wide_range(gpu: str, basis: str) -> None:
     reply = estimate_json("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
     assert reply["time"]["basis"] == basis
-    own = of("decode")["time"]
-    assert reply["time"]["high"] / reply["time"]["low"] > own["high"] / own["low"]
+    own = of("decode")["time"]  # a low end may be the physical floor
+    assert reply["time"]["high"] / reply["time"]["value"] > own["high"] / own["value"]
 
 
 def test_int8_bert_has_its_accuracy_loss() -> None:

@@ -24,7 +24,7 @@ def argv(endpoint: Endpoint, values: dict[str, Any]) -> list[str]:
     for name, field in fields(endpoint).items():
         if name in values and not field.argument:
             words += [field.flag.replace("--", "--no-")] if values[name] is False else [field.flag, str(values[name])]
-    for name in ("task", "model", "name", "what"):
+    for name in ("task", "model", "name", "what", "words"):
         if name in values and fields(endpoint)[name].argument:
             words += values[name] if isinstance(values[name], list) else [str(values[name])]
     return [*words, "--json"]

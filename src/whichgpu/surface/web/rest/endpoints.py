@@ -43,7 +43,7 @@ ENDPOINTS = (
     Endpoint("recommend", "recommend", {"task": "serve", "model": "llama-3.1-8b", "rate": "5/s"}),
     Endpoint("plan", "plan", {"what": "llama-3.1-8b", "rate": "5/s", "tpot_max": "50ms", "curve": False}),
     Endpoint("buy", "buy", {"name": "RTX 4090", "price": "RTX 4090=1800usd"}),
-    Endpoint("evidence", "evidence", {"words": ["H100", "llama"], "engine": "vllm"}, "evidence", 100),
+    Endpoint("evidence", "evidence", {"words": ["B200", "gpt-oss"], "engine": "vllm"}, "evidence", 100),
     Endpoint("accuracy", "accuracy", {"gpu": "H100", "by": "engine"}),
     Endpoint("catalog/status", "catalog status", {}),
     Endpoint("catalog/history", "catalog history", {"gpu": "A100 SXM 80GB"}, "history", 500),
