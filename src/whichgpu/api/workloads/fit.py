@@ -9,10 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from whichgpu.api.context import Context
 from whichgpu.api.lookup_cache import lookup_cache
-from whichgpu.api.request.load import FitRequest
-from whichgpu.api.request.read import read, workload
 from whichgpu.api.workloads.concurrency import with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
@@ -120,23 +117,6 @@ def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | 
         answer = fitting.fit(need, workload, gpu)
         rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, estimate.parts))
     return NeedsAnswer(echo(workload if len(gpus) == 1 else filled, spelled.user_fields), tuple(rows))
-
-
-def fit(request: FitRequest, context: Context) -> FitAnswer:
-    """Return the memory a model needs, and which GPUs have enough."""
-    names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
-    parsed = workload({"task": "serve", **request}, context.spell, without=("gpu",))
-    if "task" not in request:
-        parsed = ParsedWorkload(parsed.workload, parsed.user_fields - {"task"})
-    filter, catalog = GpuFilter(as_of=context.as_of), context.catalog
-    answer = fit_workload(parsed, names, filter, catalog, helpful=bool(names) or context.wants_remedies)
-    if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
-        answer = fit_workload(parsed, names, filter, catalog)
-    if "emit" not in request:
-        return answer
-    from whichgpu.api.launch.emit import with_launch_files
-
-    return with_launch_files(answer, request, context)
 
 
 def fit_model(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from whichgpu.api.request.load import FitRequest
-from whichgpu.api.workloads import fit as verbs
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
+from whichgpu.api.workloads.fit_verb import fit
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
@@ -23,7 +23,7 @@ MAX_TERMINAL_ROWS = 40  # Largest number of rows in a table of all GPUs on a ter
 MAX_REMEDY_GPUS = 3  # Number of GPUs whose remedies are printed; JSON has those of all.
 
 
-@command("fit", FitRequest, verbs.fit, chart="memory.memory_chart")
+@command("fit", FitRequest, fit, chart="memory.memory_chart")
 def show(session: Session, answer: FitAnswer) -> int:
     """Print verdicts by GPU, memory parts and remedies; exit code 1 if the model fits on none."""
     error = _refusal(answer) if all(row.fits == "no" for row in answer.gpus) else None
