@@ -22,8 +22,6 @@ SIZES: dict[str, tuple[int, ...]] = {
     "sd35_medium_transformer": (1024,),
     "sd35_large_transformer": (1024,),
     "pixart_transformer": (1024,),
-    "sana_transformer": (1024,),
-    "qwen_image_transformer": (1024,),
 }
 
 
@@ -114,8 +112,6 @@ NETWORKS = {
         caption_channels=4096,
         use_additional_conditions=False,
     ),
-    "sana_transformer": lambda library: library.SanaTransformer2DModel(),
-    "qwen_image_transformer": lambda library: library.QwenImageTransformer2DModel(),
 }
 
 
@@ -171,24 +167,6 @@ def _pixart(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
     }
 
 
-def _sana(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
-    return {
-        "hidden_states": like.new_zeros(batch, 32, side // 4, side // 4),  # Its autoencoder shrinks a picture by 32.
-        "encoder_hidden_states": like.new_zeros(batch, 300, 2304),
-        "timestep": like.new_zeros(batch, dtype=torch.int64),
-    }
-
-
-def _qwen_image(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
-    return {
-        "hidden_states": like.new_zeros(batch, (side // 2) ** 2, 64),
-        "encoder_hidden_states": like.new_zeros(batch, 256, 3584),
-        "timestep": like.new_zeros(batch),
-        "img_shapes": [[(1, side // 2, side // 2)]] * batch,
-        "txt_seq_lens": [256] * batch,
-    }
-
-
 INPUTS = {
     "sd15_unet": _unet(768, False),
     "sdxl_unet": _unet(2048, True),
@@ -199,6 +177,4 @@ INPUTS = {
     "sd35_medium_transformer": _sd3,
     "sd35_large_transformer": _sd3,
     "pixart_transformer": _pixart,
-    "sana_transformer": _sana,
-    "qwen_image_transformer": _qwen_image,
 }

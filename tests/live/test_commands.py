@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.surface.cli import assert_refused, assert_refused_json, call
-from whichgpu.catalog.live.price_store import open_for_writing, store_path
+from whichgpu.catalog.live.price_store import open_for_writing, store_fault, store_path
 
 DAY = date.today()
 
@@ -439,3 +439,32 @@ def test_accept_keeps_a_quarantined_price(lists: Path) -> None:
     path.write_text("provider,instance,region,gpu,gpus,term,price\nshady,h100x8,Seoul,H100 SXM,8,on-demand,3.5\n")
     assert call("catalog", "import", str(path), "--json").json()["reasons"] == {"one-for-all": 1}
     assert call("catalog", "import", str(path), "--accept", "--json").json()["kept"] == 1
+
+
+def test_catalog_check_covers_the_users_price_store(tmp_path: Path, filled: Path) -> None:
+    path = store_path()
+    assert path is not None
+    assert store_fault() is None
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 8192)
+    fault = store_fault()
+    assert fault is not None
+    assert fault[0] == "store-damaged"
+    reply = call("catalog", "check", "--json")
+    assert reply.code == 3
+    assert [row["check"] for row in reply.json()["findings"] if row["key"] == "prices.sqlite3"] == ["store-damaged"]
+
+
+@pytest.mark.parametrize("place", ["folder", "empty file"])
+def test_a_price_store_that_is_a_folder_or_empty_is_a_finding(tmp_path: Path, place: str) -> None:
+    assert store_fault(tmp_path) is None
+    path = tmp_path / "prices.sqlite3"
+    if place == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+    fault = store_fault(tmp_path)
+    assert fault is not None
+    assert fault[0] == ("store-not-a-file" if place == "folder" else "store-empty")
+    assert "prices.sqlite3" in str(fault[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,16 @@ def test_without_worker_processes_the_work_is_serial(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: Without())
     assert process_pool.cores() == 1
+
+
+def test_a_pipe_without_a_writer_is_reported(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(
+        [*COMMAND, "estimate", "--requests", str(pipe)], stdout=-1, stderr=-1, text=True, env=environment()
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == f"waiting until another program writes to the pipe {pipe}\n"
+    pipe.write_text(json.dumps(GOOD) + "\n")
+    out, _ = process.communicate(timeout=120)
+    assert json.loads(out)["ok"]

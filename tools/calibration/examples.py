@@ -15,7 +15,7 @@ from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.confidence.setting import generation, setting_of
+from whichgpu.estimate.confidence.axes import axes_of, generation
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.combine import host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
@@ -94,7 +94,7 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
         setting=setting,
         host=host._replace(launches=host.launches and not row.throughput_only),
         groups=groups(row, gpu, shape, kind),
-        axes=setting_of(workload, shape, gpu, kind, regime(terms)),
+        axes=axes_of(workload, shape, gpu, kind, regime(terms)),
         row=row,
         later=None if later is None else (later.seconds[:, 0, 0], later.floors[:, 0, 0]),
     )

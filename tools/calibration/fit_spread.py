@@ -23,8 +23,8 @@ from calibration.fit_groups import GroupLeaveOut
 from calibration.left_out_table import update_left_out
 from calibration.residuals import Residual, group_residuals, step_residuals
 from calibration.scores import all_folds, held_out, source_of
+from whichgpu.estimate.confidence.axes import Axes
 from whichgpu.estimate.confidence.novelty import MEASURED_FILE, Measured
-from whichgpu.estimate.confidence.setting import Setting
 from whichgpu.estimate.confidence.spread import (
     ANY_STEP,
     BASIS_BY_TIER,
@@ -69,8 +69,8 @@ def refit() -> str:
     residuals = step_residuals(fits.single, held) + group_residuals(fits, single)
     terms = fit_terms(residuals)
     write_terms(terms, residuals)
-    settings = [(example.axes, source_of(example)) for example in fits.single.examples]
-    write_measured([*settings, *((example.axes, example.row.source) for example in fits.examples)])
+    measured = [(example.axes, source_of(example)) for example in fits.single.examples]
+    write_measured([*measured, *((example.axes, example.row.source) for example in fits.examples)])
     changed = update_left_out(residuals, terms)
     return f"{len(residuals):,} predictions of left-out rows, {changed:,} cells of their table changed"
 
@@ -103,14 +103,14 @@ def cross_fitted(residuals: Sequence[Residual]) -> tuple[np.ndarray, np.ndarray]
         terms = narrowest_terms([one for one, number in zip(residuals, folds, strict=True) if number != fold])
         for place in np.flatnonzero(folds == fold):
             one = residuals[int(place)]
-            ends[:, place] = [spread(one.setting, one.new, terms[side]) for side in SIDES]
+            ends[:, place] = [spread(one.axes, one.new, terms[side]) for side in SIDES]
     return ends[0], ends[1]
 
 
 def narrowest_terms(residuals: Sequence[Residual]) -> Terms:
     """Terms of the ranges that minimise the interval score."""
     near, far = [one for one in residuals if not one.new], [one for one in residuals if one.new]
-    names, kinds = _indicators([dict.fromkeys(kind_names(one.setting), 1.0) for one in near])
+    names, kinds = _indicators([dict.fromkeys(kind_names(one.axes), 1.0) for one in near])
     axes, amounts = _indicators([one.new for one in far])
     kinds = np.column_stack([np.ones(len(near)), kinds])
     terms: dict[str, dict[str, float]] = {}
@@ -122,7 +122,7 @@ def narrowest_terms(residuals: Sequence[Residual]) -> Terms:
 
         factors = np.exp(_fit_side(sign * _logs(near), _weights(near), of_kinds, np.zeros(kinds.shape[1]), FACTOR_RIDGE))
         own = {ANY_STEP: FIRST_SPREAD * float(factors[0]), **dict(zip(names, factors[1:].tolist(), strict=True))}
-        spreads = np.array([spread(one.setting, {}, own) for one in far])
+        spreads = np.array([spread(one.axes, {}, own) for one in far])
 
         def of_axes(point: np.ndarray, spreads: np.ndarray = spreads) -> Widths:
             factor = np.sqrt(1 + amounts @ point**2)
@@ -221,7 +221,7 @@ def write_terms(terms: Terms, residuals: Iterable[Residual]) -> None:
 
 def _names(one: Residual) -> Iterator[str]:
     yield ANY_STEP
-    yield from kind_names(one.setting)
+    yield from kind_names(one.axes)
     yield from (f"new {axis}" for axis in one.new)
 
 
@@ -237,10 +237,10 @@ def _meaning(name: str, side: str) -> str:
     return f"Share added in quadrature to the half-width {where} the estimate: {MEANINGS[axis]}{nowhere}."
 
 
-def write_measured(settings: Iterable[tuple[Setting, str]]) -> None:
+def write_measured(measured: Iterable[tuple[Axes, str]]) -> None:
     """Write the table of what was measured by engine, task and axis."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("engine", "task", "axis", "level", "sources"))
-    writer.writerows(Measured.of(settings).rows())
+    writer.writerows(Measured.of(measured).rows())
     MEASURED_FILE.write_text(text.getvalue(), encoding="utf-8")

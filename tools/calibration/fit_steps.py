@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
-from whichgpu.estimate.confidence.setting import NO_SETTING, Setting
+from whichgpu.estimate.confidence.axes import NO_AXES, Axes
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
 from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
@@ -92,7 +92,7 @@ class Example(msgspec.Struct, frozen=True):
     host: HostMode
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
     row: Any = None
-    axes: Setting = NO_SETTING
+    axes: Axes = NO_AXES
     later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that starts when the first ends
 
     @property

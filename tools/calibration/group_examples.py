@@ -18,7 +18,7 @@ from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR, Setting, setting_of
+from whichgpu.estimate.confidence.axes import NEWEST_SOFTWARE_YEAR, Axes, axes_of
 from whichgpu.estimate.group.breakdown import StepParts
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.group_answer import MIN_COMMUNICATION_BOUND_SHARE
@@ -41,7 +41,7 @@ class GroupExample(msgspec.Struct, frozen=True):
     passes: tuple[tuple[float, StepParts], ...]
     setting: GroupSetting
     row: Measurement
-    axes: Setting
+    axes: Axes
     alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if unmeasured
     alone_measured: float = 0.0
 
@@ -85,7 +85,7 @@ def group_example(
         passes=tuple((times, one.parts) for times, one in passes),
         setting=_setting(workload, fabric, passes[0][1].kind),
         row=row,
-        axes=setting_of(workload, shape, gpu, row.kind, _regime(passes[0][1])),
+        axes=axes_of(workload, shape, gpu, row.kind, _regime(passes[0][1])),
         alone=_alone(workload, shape, gpu, devices.calibration, row.kind) if measured else 0.0,
         alone_measured=measured,
     )

@@ -70,7 +70,7 @@ def update_left_out(residuals: Sequence[Residual], terms: Terms) -> int:
     changed = 0
     for fold in FOLDS:
         chosen = [one for one in residuals if one.axis == fold]
-        low, high = (np.array([spread(one.setting, one.new, terms[side]) for one in chosen]) for side in SIDES)
+        low, high = (np.array([spread(one.axes, one.new, terms[side]) for one in chosen]) for side in SIDES)
         logs = {fold: np.array([-one.log for one in chosen]), f"{fold}_low": -low, f"{fold}_high": high}
         changed += update([one.row for one in chosen], logs)
     return changed

@@ -14,10 +14,10 @@ from calibration.fit_steps import Design, Fold
 from calibration.group_examples import GroupExample
 from calibration.scores import AXES, HeldOut, gpu_of, model_group, source_of
 from whichgpu.catalog.evidence import Measurement
+from whichgpu.estimate.confidence.axes import Axes
 from whichgpu.estimate.confidence.novelty import Measured
-from whichgpu.estimate.confidence.setting import Setting
 
-Known = tuple[Setting, str]  # a measured setting and its source
+Known = tuple[Axes, str]  # a measured axes and its source
 GROUP_AXES: Mapping[str, Callable[[GroupExample], str]] = {
     "source": lambda example: example.row.source,
     "gpu": lambda example: example.axes.gpu,
@@ -33,7 +33,7 @@ class Residual(msgspec.Struct, frozen=True):
     log: float  # of measured over predicted seconds
     axis: str  # the axis whose level was left out
     source: str
-    setting: Setting
+    axes: Axes
     new: Mapping[str, float]  # axes on which it is new to the rows that the fit saw
     row: Measurement
 
@@ -80,6 +80,6 @@ def _residuals(
             gone = set(left)
             seen = Measured.of(one for place, one in enumerate(known) if place not in gone)
             for place in own:
-                setting, source = known[place]
-                found.append(Residual(float(logs[place]), axis, source, setting, seen.new_on(setting), rows[place]))
+                axes, source = known[place]
+                found.append(Residual(float(logs[place]), axis, source, axes, seen.new_on(axes), rows[place]))
     return found

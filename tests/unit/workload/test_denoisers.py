@@ -139,7 +139,6 @@ def test_text_encoders_have_their_published_parameters() -> None:
     assert counts["clip-l"] == 123_060_480
     assert counts["clip-bigg"] == 694_659_840
     assert counts["t5-xxl"] == 4_762_310_656
-    assert counts["gemma-2-2b"] == 2_614_341_888
 
 
 @pytest.mark.parametrize("task", ["batch", "images"])

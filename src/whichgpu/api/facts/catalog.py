@@ -28,6 +28,7 @@ from whichgpu.catalog.find import (
 )
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region, Source
+from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, count_matching, is_open, sort_rows
 from whichgpu.catalog.store import Catalog
 
@@ -169,10 +170,16 @@ def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
 
 
 def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
-    """Return the result of every integrity check on the catalog's tables, such as missing sources or implausible values."""
+    """Return the result of every integrity check on the catalog's tables and on the file of the user's price store."""
     from whichgpu.catalog.checks import check_catalog
+    from whichgpu.catalog.live.price_store import NAME, store_fault
+    from whichgpu.catalog.tables import Finding
 
-    return check_catalog(context.catalog.folder, context.today)
+    report = check_catalog(context.catalog.folder, context.today)
+    fault = store_fault() if context.catalog.folder == DATA_DIR else None
+    if fault is None:
+        return report
+    return replace(report, findings=(*report.findings, Finding("files", NAME, fault[0], "", fault[1])))
 
 
 def report_error(id: str, catalog: Catalog | None = None) -> FactReport:

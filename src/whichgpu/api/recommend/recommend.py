@@ -9,7 +9,7 @@ from typing import Any
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
-from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.build_answer import AnswerBuilder
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -54,16 +54,24 @@ def recommend_spelled(
     rank = "time" if by_time else screened.selection.constraints.order(modelled and screened.request.workload.serving)
     limit = query.limit or DEFAULT_ROWS
     compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
+    named = _named_gpus(query, lookups.catalog)
+    shown = [*compared, *(id for ids in named for id in ids)]
 
     def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
         return distinct(candidates, order, groups, limit)
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
-        return shortlist(candidates, order, groups, market, limit, compared).all
+        return shortlist(candidates, order, groups, market, limit, shown).all
 
     ranked = rank_candidates(screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown)
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 
         raise no_answer(question, screened, ranked)
-    return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit)
+    return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, named)
+
+
+def _named_gpus(query: Requirements, catalog: Catalog) -> tuple[tuple[str, ...], ...]:
+    """Return the ids of each GPU or family that a question with several names names, so that none is left out of its answer."""
+    names = join_names(split_names(query.gpu), lambda text: gpus_named(catalog, text)) if query.gpu else ()
+    return tuple(tuple(gpu.id for gpu in gpus_named(catalog, name)) for name in names) if len(names) > 1 else ()

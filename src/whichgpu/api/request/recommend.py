@@ -66,6 +66,8 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     disk: Annotated[Size | None, Field(SIZE, "SIZE")]
     egress: Annotated[Size | None, Field(SIZE, "SIZE")]
     evidence: Annotated[bool | None, Field(Flag(), help="option.show-evidence", is_display=True)]
+    long: Annotated[bool | None, Field(Flag(), is_display=True)]
+    brief: Annotated[bool | None, Field(Flag(), is_display=True)]
     emit: Annotated[str | None, EMIT]
     why_not: Annotated[str | None, Field(Names("gpus", many=False), "GPU")]
     limit: Annotated[int | str | None, Field(Parsed(parse_candidates), "N")]

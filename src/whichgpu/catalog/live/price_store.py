@@ -10,9 +10,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import DataError
 from whichgpu.base.files import user_folder
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
 
 NAME = "prices.sqlite3"
@@ -74,6 +76,27 @@ def check_writable(folder: Path | None = None) -> None:
             raise DataError("store-unopenable", message, msg("hint.store-unopenable")) from problem
     with open_for_writing(folder):
         return
+
+
+def store_fault(folder: Path | None = None) -> tuple[str, Message] | None:
+    """Return what is wrong with the user's price store, as kind and message; None if it is sound or there is none."""
+    path = store_path(folder)
+    if path is None or not (path.exists() or path.is_symlink()):
+        return None
+    if not path.is_file():
+        return "store-not-a-file", msg("finding.store-not-a-file", name=path.name)
+    if not path.stat().st_size:
+        return "store-empty", msg("finding.store-empty", name=path.name)
+    try:
+        with open_for_reading(folder), translate_sqlite_errors(path):
+            connection = _open_to_read(path)
+            try:
+                fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            finally:
+                connection.close()
+    except DataError as problem:
+        return problem.kind, replace(problem.message, values={**problem.message.values, "path": path.name})
+    return None if fault == "ok" else ("store-damaged", msg("error.store-damaged", path=path.name, why=fault))
 
 
 @contextmanager

@@ -55,17 +55,23 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     rank: Rank
     verify: Verify
 
-    def answer(self, compared_gpus: Sequence[str], limit: int) -> RecommendAnswer:
-        """Return the answer with up to `limit` rows; it also says why each GPU id in `compared_gpus` is not the answer."""
+    def answer(self, compared_gpus: Sequence[str], limit: int, named: Sequence[Sequence[str]] = ()) -> RecommendAnswer:
+        """Return the answer with up to `limit` rows; it also says why each GPU id in `compared_gpus` is not the answer.
+
+        `named` are the ids of each name of a GPU in the question; a name without a row gets a reason.
+        """
         candidates, order, _ = self.ranked
         screened, request, market, modelled = self.screened, self.screened.request, self.screened.selection.market, self._modelled
-        picked = shortlist(candidates, order, screened.groups, market, limit, compared_gpus)
+        shown = [*compared_gpus, *(id for ids in named for id in ids)]
+        picked = shortlist(candidates, order, screened.groups, market, limit, shown)
         first, *others = picked.listed
         rows = {at: self._row(at) for at in picked.all}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
         best = rows[first]
         group, configuration = group_at(first, candidates, screened)
+        listed = {rows[at].gpu for at in picked.listed}
+        compared_gpus = list(dict.fromkeys([*compared_gpus, *(ids[0] for ids in named if ids and listed.isdisjoint(ids))]))
         catalog = self.question.lookups.catalog
         engine = next((one for one in catalog.engines if one.id == request.workload.engine), None)
         verify, verify_note = self._verify(best)

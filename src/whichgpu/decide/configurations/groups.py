@@ -69,11 +69,13 @@ def groups_of(
     table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
     size = len(table.words)
-    named = table.column("provider") * size + table.column("instance")
+    machine_codes = table.column("provider") * size + table.column("instance")
     places = [(table.place(provider), table.place(instance)) for provider, instance in machines]
-    known = [provider * size + instance for provider, instance in places if provider is not None and instance is not None]
-    named = np.where(np.isin(named, known), named, -1)  # Machines the catalog does not describe differ by their GPUs only.
-    first, kind_of = _kinds(named, table.column("gpu"), table.gpus)
+    described = [provider * size + instance for provider, instance in places if provider is not None and instance is not None]
+    machine_codes = np.where(
+        np.isin(machine_codes, described), machine_codes, -1
+    )  # Machines the catalog does not describe differ by their GPUs only.
+    first, kind_of = _kinds(machine_codes, table.column("gpu"), table.gpus)
     index: dict[tuple[object, ...], int] = {}
     groups: list[Group] = []
     of_kind: list[list[int]] = []  # Each entry lists the groups that one kind of machine can form.

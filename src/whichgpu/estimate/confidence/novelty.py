@@ -11,7 +11,7 @@ from math import log2
 from pathlib import Path
 
 from whichgpu.base.bundled_data import data_rows
-from whichgpu.estimate.confidence.setting import Setting
+from whichgpu.estimate.confidence.axes import Axes
 
 MEASURED_FILE = Path(__file__).parent / "data" / "measured.csv"
 ANY_ENGINE = ""
@@ -32,60 +32,63 @@ class Measured:
         self.levels, self.spans = levels, spans
 
     @classmethod
-    def of(cls, settings: Iterable[tuple[Setting, str]]) -> Measured:
-        """Return what was measured, from the settings of all measurements and their sources."""
+    def of(cls, measurements: Iterable[tuple[Axes, str]]) -> Measured:
+        """Return what was measured, from the axes of all measurements and their sources."""
         levels: dict[Key, dict[str, set[str]]] = {}
         spans: dict[Key, tuple[int, int]] = {}
-        for one, source in settings:
+        for one, source in measurements:
             pair = f"{one.generation}/{one.precision}"
             levels.setdefault((ANY_ENGINE, "", ON_GENERATION), {}).setdefault(pair, set()).add(source)
             for engine in (one.engine, ANY_ENGINE):
                 for axis in LEVELS:
-                    known = levels.setdefault((engine, one.task, axis), {})
-                    known.setdefault(str(getattr(one, axis)), set()).add(source)
+                    sources_by_level = levels.setdefault((engine, one.task, axis), {})
+                    sources_by_level.setdefault(str(getattr(one, axis)), set()).add(source)
                 for axis in SPANS:
                     key, size = (engine, one.task, axis), getattr(one, axis)
                     low, high = spans.get(key, (size, size))
                     spans[key] = min(low, size), max(high, size)
-        return cls({key: {name: frozenset(one) for name, one in known.items()} for key, known in levels.items()}, spans)
+        return cls(
+            {key: {name: frozenset(one) for name, one in sources_by_level.items()} for key, sources_by_level in levels.items()},
+            spans,
+        )
 
     def rows(self) -> Iterator[tuple[str, str, str, str, str]]:
         """Yield the lines of the table: engine, task, axis, level, and its sources; a span's level is its two ends."""
-        for (engine, task, axis), known in sorted(self.levels.items()):
-            for level, sources in sorted(known.items()):
+        for (engine, task, axis), sources_by_level in sorted(self.levels.items()):
+            for level, sources in sorted(sources_by_level.items()):
                 yield engine, task, axis, level, " ".join(sorted(sources))
         for (engine, task, axis), (low, high) in sorted(self.spans.items()):
             yield engine, task, axis, f"{low} {high}", ""
 
-    def sources(self, setting: Setting, axis: str) -> frozenset[str]:
-        """Return the sources that measured a setting's level of an axis under its engine, in its task."""
-        known = self.levels.get((setting.engine, setting.task, axis), {})
-        return known.get(str(getattr(setting, axis)), frozenset())
+    def sources(self, axes: Axes, axis: str) -> frozenset[str]:
+        """Return the sources that measured a axes's level of an axis under its engine, in its task."""
+        sources_by_level = self.levels.get((axes.engine, axes.task, axis), {})
+        return sources_by_level.get(str(getattr(axes, axis)), frozenset())
 
-    def new_on(self, setting: Setting) -> dict[str, float]:
-        """Return the axes on which a setting is new, with how far: 1, or years of software, or doublings of batch or context.
+    def new_on(self, axes: Axes) -> dict[str, float]:
+        """Return the axes on which a axes is new, with how far: 1, or years of software, or doublings of batch or context.
 
         An engine that was never measured at a task is compared with all engines on the other axes.
         """
-        years = self.levels.get((setting.engine, setting.task, "year"), {})
-        engine = setting.engine if years else ANY_ENGINE
-        found = {} if years else {"engine": 1.0}
-        if years and (away := min(abs(int(year) - setting.year) for year in years)):
-            found["version"] = min(float(away), MAX_YEARS)
+        years = self.levels.get((axes.engine, axes.task, "year"), {})
+        engine = axes.engine if years else ANY_ENGINE
+        new = {} if years else {"engine": 1.0}
+        if years and (away := min(abs(int(year) - axes.year) for year in years)):
+            new["version"] = min(float(away), MAX_YEARS)
         for axis in LEVELS[1:]:
-            level = getattr(setting, axis)
-            if level not in self.levels.get((engine, setting.task, axis), {}):
-                found[axis] = 1.0
-                if axis in SHARED_AXES and level not in self.levels.get((ANY_ENGINE, setting.task, axis), {}):
-                    found[axis + ANYWHERE] = 1.0
-        if f"{setting.generation}/{setting.precision}" not in self.levels.get((ANY_ENGINE, "", ON_GENERATION), {}):
-            found[ON_GENERATION] = 1.0
+            level = getattr(axes, axis)
+            if level not in self.levels.get((engine, axes.task, axis), {}):
+                new[axis] = 1.0
+                if axis in SHARED_AXES and level not in self.levels.get((ANY_ENGINE, axes.task, axis), {}):
+                    new[axis + ANYWHERE] = 1.0
+        if f"{axes.generation}/{axes.precision}" not in self.levels.get((ANY_ENGINE, "", ON_GENERATION), {}):
+            new[ON_GENERATION] = 1.0
         for axis in SPANS:
-            low, high = self.spans.get((engine, setting.task, axis), (1, 1))
-            size = max(1, getattr(setting, axis))
+            low, high = self.spans.get((engine, axes.task, axis), (1, 1))
+            size = max(1, getattr(axes, axis))
             if (beyond := max(log2(max(1, low) / size), log2(size / max(1, high)))) > 0:
-                found[axis] = min(beyond, MAX_DOUBLINGS)
-        return found
+                new[axis] = min(beyond, MAX_DOUBLINGS)
+        return new
 
 
 @cache
@@ -107,4 +110,4 @@ def load_measured(path: Path = MEASURED_FILE) -> Measured:
 def measured_makers() -> frozenset[str]:
     """Return the makers of the GPUs on which steps were measured."""
     levels = load_measured().levels
-    return frozenset(maker for (_, _, axis), known in levels.items() if axis == "maker" for maker in known)
+    return frozenset(maker for (_, _, axis), sources_by_level in levels.items() if axis == "maker" for maker in sources_by_level)

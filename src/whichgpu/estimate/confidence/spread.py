@@ -18,8 +18,8 @@ import msgspec
 from whichgpu.base.bundled_data import data_rows
 from whichgpu.base.figure import Basis
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.confidence.axes import Axes
 from whichgpu.estimate.confidence.novelty import Measured, load_measured
-from whichgpu.estimate.confidence.setting import Setting
 
 PARAMETERS_FILE = Path(__file__).parent / "data" / "parameters.csv"
 SIDES = ("faster", "slower")
@@ -49,35 +49,35 @@ class Confidence(msgspec.Struct, frozen=True):
         return BASIS_BY_TIER[self.tier]
 
 
-def confidence_of(setting: Setting) -> Confidence:
+def confidence_of(axes: Axes) -> Confidence:
     """Return the tier, the new axes and the 90% range of a step's estimated time."""
     measured, terms = load_measured(), load_terms()
-    new = measured.new_on(setting)
-    low, high = (log_half_width(setting, new, terms[side], measured) for side in SIDES)
+    new = measured.new_on(axes)
+    low, high = (log_half_width(axes, new, terms[side], measured) for side in SIDES)
     return Confidence(tier_of(new), named_axes(new), -low, high)
 
 
-def log_half_width(setting: Setting, new: Mapping[str, float], terms: Mapping[str, float], measured: Measured) -> float:
+def log_half_width(axes: Axes, new: Mapping[str, float], terms: Mapping[str, float], measured: Measured) -> float:
     """Return half the width of a range in log, no less than one source's if only one measured the family under the engine."""
-    width = spread(setting, new, terms)
-    return max(width, ONE_SOURCE_LOG_WIDTH) if len(measured.sources(setting, "family")) <= 1 else width
+    width = spread(axes, new, terms)
+    return max(width, ONE_SOURCE_LOG_WIDTH) if len(measured.sources(axes, "family")) <= 1 else width
 
 
-def spread(setting: Setting, new: Mapping[str, float], terms: Mapping[str, float]) -> float:
-    """Return the log half-width of a setting's range: that of its kind of step, wider by the terms of its new axes."""
-    own = terms[ANY_STEP] * prod(terms.get(name, 1.0) for name in kind_names(setting))
+def spread(axes: Axes, new: Mapping[str, float], terms: Mapping[str, float]) -> float:
+    """Return the log half-width of a step's range: that of its kind of step, wider by the terms of its new axes."""
+    own = terms[ANY_STEP] * prod(terms.get(name, 1.0) for name in kind_names(axes))
     return own * sqrt(1 + sum(terms.get(f"new {axis}", 0.0) ** 2 * amount for axis, amount in new.items()))
 
 
-def kind_names(setting: Setting) -> tuple[str, ...]:
-    """Return the names of the factors on the spread of a setting's kind of step."""
+def kind_names(axes: Axes) -> tuple[str, ...]:
+    """Return the names of the factors on the spread of a step's kind of step."""
     return (
-        f"style {setting.task} {engine_record(setting.engine).style}",
-        f"engine {setting.task} {setting.engine}",
-        f"regime {setting.regime}",
-        f"family {setting.family}",
-        f"maker {setting.maker}",
-        f"precision {setting.precision}",
+        f"style {axes.task} {engine_record(axes.engine).style}",
+        f"engine {axes.task} {axes.engine}",
+        f"regime {axes.regime}",
+        f"family {axes.family}",
+        f"maker {axes.maker}",
+        f"precision {axes.precision}",
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from whichgpu.catalog.engines.record import HostCosts
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR
+from whichgpu.estimate.confidence.axes import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.time.calibration import Calibration, correction_key
 from whichgpu.estimate.time.lower.host_calls import VIEW_CALL_WEIGHT

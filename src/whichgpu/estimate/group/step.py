@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR
+from whichgpu.estimate.confidence.axes import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.group.breakdown import StepBreakdown, StepParts, combine_parts
 from whichgpu.estimate.group.collectives import Array, collective_cost
 from whichgpu.estimate.group.expert_exchange import exchange_cost

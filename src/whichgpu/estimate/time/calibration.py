@@ -15,7 +15,7 @@ import msgspec
 
 from whichgpu.catalog.architecture import architecture_named, architecture_of
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.confidence.setting import generation
+from whichgpu.estimate.confidence.axes import generation
 from whichgpu.estimate.confidence.spread import Confidence
 from whichgpu.estimate.time.fitted_corrections import CorrectionTables, read_corrections
 from whichgpu.estimate.time.rooflines import roofline_factors, roofline_sources

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR
+from whichgpu.estimate.confidence.axes import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.time.calibration import Calibration, CorrectionKey, correction_key, load_calibration
 from whichgpu.estimate.time.combine import StepSeconds, host_mode, step_seconds
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals

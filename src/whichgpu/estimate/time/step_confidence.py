@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.confidence.setting import setting_of
+from whichgpu.estimate.confidence.axes import axes_of
 from whichgpu.estimate.confidence.spread import Confidence, confidence_of
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.rooflines import roofline_measured, roofline_row
@@ -26,9 +26,11 @@ def step_confidence(
     if own is not None:
         return own
     family = architecture_of(gpu).roofline
-    found = roofline_confidence(family, gpu.id, kind) if family else confidence_of(setting_of(workload, shape, gpu, kind, bound))
-    low, high = widened((found.low, found.high), workload, gpu)
-    return replace(found, low=low, high=high)
+    confidence = (
+        roofline_confidence(family, gpu.id, kind) if family else confidence_of(axes_of(workload, shape, gpu, kind, bound))
+    )
+    low, high = widened((confidence.low, confidence.high), workload, gpu)
+    return replace(confidence, low=low, high=high)
 
 
 def roofline_confidence(family: str, gpu: str, kind: str) -> Confidence:

@@ -26,14 +26,7 @@ COMMANDS = (
     "gpus", "instances", "cpus", "regions", "offers", "compare", "models", "engines", "fit", "estimate", "recommend", "plan",
     "buy", "evidence", "accuracy", "web", "mcp", "doctor", "measure", "watch", "catalog", "report-error", "completion",
 )  # fmt: skip
-MODULES = {
-    "web": "web",
-    "mcp": "mcp",
-    "watch": "watch",
-    "catalog": "catalog",
-    "report-error": "report",
-    "completion": "completion",
-}
+MODULES = {name: name for name in ("web", "mcp", "watch", "catalog", "completion")} | {"report-error": "report"}
 # Synonyms of commands.
 SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
 COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"

@@ -23,6 +23,7 @@ TOKEN_VARIABLE = "WHICHGPU_WEB_TOKEN"
 @option("--port", type=click.IntRange(0, 65535), metavar="N", default=8765)
 @option("--token-file", type=value_type(File()), metavar="FILE")
 @option("--host-name", metavar="NAMES", multiple=True)
+@option("--proxy", metavar="ADDRESSES", multiple=True)
 @option("--workers", type=click.IntRange(1, 64), metavar="N")
 @option("--allow", type=value_type(Words("permission", ("hf",), many=True)), metavar="WHAT")
 @option("--open", "look", is_flag=True, help="option.web-open")
@@ -32,12 +33,14 @@ def web(
     port: int,
     token_file: Path | None,
     host_name: tuple[str, ...],
+    proxy: tuple[str, ...],
     workers: int | None,
     allow: tuple[str, ...] | None,
     look: bool,
 ) -> int:
     """Run the web server until interrupted; `allow` permits Hugging Face models to clients, `look` opens a browser."""
     _check_extra()
+    from whichgpu.surface.web.server.clients import parse_proxies
     from whichgpu.surface.web.server.gate import AccessRules, host_names
     from whichgpu.surface.web.server.limits import Limits
     from whichgpu.surface.web.server.serve import serve
@@ -57,7 +60,8 @@ def web(
     _ = session.catalog  # Load the catalog, so that an invalid folder is an error before anything is started.
     folder = str(session.catalog_folder.absolute()) if session.catalog_folder else None
     names = [name.strip() for text in host_name for name in text.split(",") if name.strip()]
-    serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), AccessRules(host_names(host, names), token), ready)
+    rules = AccessRules(host_names(host, names), token, parse_proxies(proxy))
+    serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), rules, ready)
     return 0
 
 

@@ -6,7 +6,8 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Timer
 from typing import BinaryIO
 
 from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
@@ -14,22 +15,28 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
 MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # A line that is too long is skipped up to this size; a longer one is an error.
+PIPE_WAIT_SECONDS = 1.0  # Seconds without a writer after which a named pipe is reported (set by judgement).
 BATCH_LINES = 1000  # Lines of a file that are answered at a time.
 MAX_INVALID_LINES = 10_000  # Reading a pipe stops after this many lines without a valid request.
 
 
-def open_source(source: str) -> BinaryIO:
-    """Open the file of that name; `-` is standard input."""
+def open_source(source: str, on_wait: Callable[[], None] = lambda: None) -> BinaryIO:
+    """Open the file of that name; `-` is standard input. `on_wait` is called if a named pipe has no writer for a while."""
     if source == "-":
         if sys.stdin is None:  # The parent process closed standard input.
             message = msg("error.requests-unreadable", name="-", why=os.strerror(errno.EBADF))
             raise UsageError("requests-unreadable", message, msg("hint.request"))
         return open(sys.stdin.fileno(), "rb", closefd=False) if _has_descriptor() else sys.stdin.buffer
+    timer = Timer(PIPE_WAIT_SECONDS, on_wait)  # Opening a named pipe lasts until another process opens it to write.
+    timer.daemon = True
     try:
+        timer.start()
         return open(source, "rb")
     except OSError as problem:
         message = msg("error.requests-unreadable", name=source, why=problem.strerror or str(problem))
         raise UsageError("requests-unreadable", message, msg("hint.request")) from problem
+    finally:
+        timer.cancel()
 
 
 def batch_size(stream: BinaryIO) -> int:

@@ -6,13 +6,16 @@ from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount, significant
+from whichgpu.decide.answer.build_answer import VERIFY_GPU
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, cost_parts, unit_costs
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.evidence import say_evidence
 from whichgpu.surface.commands.render.listing import say_sources
+from whichgpu.surface.commands.render.short_answer import say_brief, say_short
 from whichgpu.surface.commands.session import Session
 
+UNABLE = "verify-note.unable"  # Id of the note on a command that `measure` cannot run.
 MAX_SOURCES = 6  # Sources listed under an answer.
 
 
@@ -20,6 +23,14 @@ MAX_SOURCES = 6  # Sources listed under an answer.
 def show(session: Session, answer: RecommendAnswer) -> None:
     """Print a recommendation: the answer in a sentence, the candidates in a table, and the reasons."""
     if session.show_data(answer, answer.candidates, answer.sentence):
+        return
+    if session.request.get("brief"):
+        say_brief(session, answer)
+        return
+    if session.is_terminal_table and not session.request.get("long"):
+        say_short(session, answer)
+        if session.request.get("evidence"):
+            say_evidence(session, answer.evidence, answer.evidence_error)
         return
     session.say(answer.sentence)
     if session.show_files(answer.emitted):
@@ -33,7 +44,8 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     if session.request.get("evidence"):
         say_evidence(session, answer.evidence, answer.evidence_error)
     say_sources(session, answer.sources, MAX_SOURCES)
-    session.say(msg("recommend.verify", command=answer.verify))
+    is_runnable = answer.verify_note.id != UNABLE
+    session.say(msg("recommend.verify", command=answer.verify if is_runnable else VERIFY_GPU))
     session.say(msg("recommend.lacks", what=answer.verify_note))
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
 

@@ -49,7 +49,7 @@ class ReplyLine(NamedTuple):
 def answer_requests(session: Session, source: str, own: bool = True) -> int:
     """Answer every line of a file or of standard input; return 0 if any line succeeds, else the first error's exit code."""
     first_error = 0
-    with open_source(source) as stream:
+    with open_source(source, lambda: session.say(msg("requests.waiting", name=source))) as stream:
         lines = Lines(stream, source)
         for reply in _reply_lines(lines, session, batch_size(stream), own):
             session.out.write(reply.text)

@@ -20,7 +20,7 @@ def build_server(language: Language) -> Server[Any]:
     """Return the server with its tools; answers are in a language, one at a time."""
     one_at_a_time = anyio.CapacityLimiter(1)
 
-    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
                 types.Tool(name=name, description=description(name, language), inputSchema=input_schema(name, language))
@@ -28,7 +28,7 @@ def build_server(language: Language) -> Server[Any]:
             ]
         )
 
-    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in NAMES:
             error = {"kind": "unknown-tool", "message": f"no tool {params.name[:80]!r}", "hint": None, "choices": list(NAMES)}
             return _result({"ok": False, "error": error}, True)

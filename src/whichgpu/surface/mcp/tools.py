@@ -17,22 +17,7 @@ from whichgpu.surface.web.worker_answers import rest
 NAMES = ("gpus", "offers", "fit", "estimate", "compare", "recommend", "plan")
 MAX_ROWS = 20  # Rows in one answer, unless the request sets a limit.
 # Fields left out of answers: long lists of which a person would draw a chart.
-LONG_FIELDS = frozenset(
-    (
-        "pareto",
-        "curve",
-        "terms",
-        "levels",
-        "timeline",
-        "alone",
-        "hints",
-        "columns",
-        "program",
-        "designs",
-        "policies",
-        "memory_parts",
-    )
-)
+LONG_FIELDS = frozenset("pareto curve terms levels timeline alone hints columns program designs policies memory_parts".split())
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):

@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from whichgpu.surface.web.responses import HttpRefusal, refusal_response
 from whichgpu.surface.web.server.cache import Answer
+from whichgpu.surface.web.server.clients import client_of
 from whichgpu.surface.web.server.frames import Question
-from whichgpu.surface.web.server.service import Service, client_of
+from whichgpu.surface.web.server.service import Service
 
 Handler = Callable[..., Awaitable[Response]]  # A handler takes the request and the path's parameters by name.
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -22,8 +22,9 @@ from whichgpu.workload.precisions import TensorType, tensor_types
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_KEYS = 100_000  # Largest number of metadata entries (set by judgement).
-MAX_TENSORS = 1_000_000  # Largest number of tensors in one file (set by judgement).
-MAX_ITEMS = 10_000_000  # Largest number of items in an array; vocabularies have up to 300,000.
+MAX_TENSORS = 100_000  # Largest number of tensors in one file (set by judgement); experts of a layer are one tensor.
+MAX_ITEMS = 1_000_000  # Largest number of items in an array; vocabularies have up to 300,000.
+MAX_TEXTS = 2_000_000  # Largest number of texts in all arrays of a file; tokens and merges are up to 800,000.
 MAX_NAME_BYTES = 65_535  # Limit of a name in bytes, set by the format.
 MAX_TEXT_BYTES = 4096  # Limit of a text in bytes; longer ones (chat templates) are skipped.
 MAX_ARRAY_ITEMS = 10_000  # Longer numeric arrays are skipped: those with an item per layer are needed, those per token are not.
@@ -81,6 +82,7 @@ class _HeaderReader:
         self._buffer = b""
         self._at = 0  # Read position in the buffer.
         self._start = 0  # Position of the buffer's first byte in the file.
+        self._texts = 0  # Texts of all arrays so far.
 
     @property
     def _position(self) -> int:
@@ -139,6 +141,9 @@ class _HeaderReader:
         if kind in SCALARS:
             self._skip(count * SCALARS[kind].size, what)
         elif kind == TEXT:
+            self._texts += count
+            if self._texts > MAX_TEXTS:
+                raise self._error(msg("gguf.bad-count", what=what, count=self._texts, most=MAX_TEXTS))
             self._skip_texts(count, what)
         elif kind == ARRAY and depth < MAX_NESTING:
             for _ in range(count):

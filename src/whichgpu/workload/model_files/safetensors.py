@@ -14,7 +14,8 @@ from whichgpu.workload.model_files.bounded_read import unreadable
 from whichgpu.workload.shapes import WeightsOnly
 
 MAX_HEADER_BYTES = 100_000_000  # Largest header in bytes, set by the format.
-MAX_TENSORS = 10_000_000  # Largest number of tensors in one file (set by judgement).
+MAX_TENSORS = 200_000  # Largest number of tensors in one file; the largest models have 140,000 in all.
+MAX_INDEX_TENSORS = 500_000  # Largest number of tensors of one model (set by judgement).
 MAX_SHARDS = 10_000  # Largest number of files of one model (set by judgement).
 
 # Bits of one element by dtype.
@@ -38,7 +39,10 @@ def read_safetensors(path: Path) -> WeightsOnly:
 def _shards(path: Path) -> tuple[Path, ...]:
     if (size := _size(path)) > MAX_HEADER_BYTES:
         raise _error(path, msg("safetensors.bad-length", length=size, most=MAX_HEADER_BYTES))
-    index = _object(path, _read(path, 0, size))
+    content = _read(path, 0, size)
+    if (count := content.count(b".safetensors")) > MAX_INDEX_TENSORS:
+        raise _error(path, msg("safetensors.bad-count", count=count, most=MAX_INDEX_TENSORS))
+    index = _object(path, content)
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise _error(path, msg("safetensors.no-map"))
@@ -61,10 +65,11 @@ def _count(path: Path) -> tuple[int, int]:
         raise _error(path, msg("safetensors.bad-length", length=length, most=MAX_HEADER_BYTES))
     if 8 + length > size:
         raise _error(path, msg("safetensors.cut", what=msg("safetensors.header"), size=size, wanted=8 + length))
-    entries = _object(path, _read(path, 8, length))
+    header = _read(path, 8, length)
+    if (count := header.count(b'"data_offsets"')) > MAX_TENSORS:  # Counted before decoding, which takes far more memory.
+        raise _error(path, msg("safetensors.bad-count", count=count, most=MAX_TENSORS))
+    entries = _object(path, header)
     entries.pop("__metadata__", None)
-    if len(entries) > MAX_TENSORS:
-        raise _error(path, msg("safetensors.bad-count", count=len(entries), most=MAX_TENSORS))
     weights, end = 0, 0
     for name, entry in entries.items():
         elements, last = _tensor(path, name, entry)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from whichgpu.api.workloads.estimate import estimate
-from whichgpu.estimate.time.software_age import NEWER_GPU_LOG_RANGE
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.software_age import NEWER_GPU_LOG_RANGE, widened
+from whichgpu.workload.spelling import from_object
 
 CASES = [
     ("pytorch", "train", {}), ("pytorch-compile", "train", {}), ("ngc", "train", {}), ("tensorflow", "train", {}),
@@ -26,6 +28,6 @@ def test_the_warning_and_the_wider_range(engine: str, task: str, more: dict[str,
     assert not any(one.id == "warning.gpu-newer" for one in after.warnings)
     assert before.time is not None
     assert after.time is not None
-    widths = [log(one.high / one.value) for one in (before.time, after.time)]
-    assert widths[0] - widths[1] == pytest.approx(NEWER_GPU_LOG_RANGE[1])
-    assert before.time.low / before.time.value <= after.time.low / after.time.value + 1e-9
+    request = from_object({"task": task, "model": "llama-3.2-1b", "year": 2023}).workload
+    assert widened((-0.2, 0.3), request, Catalog().gpu_by_id["b200"]) == pytest.approx((-0.3, 0.9))
+    assert log(before.time.high / before.time.value) > NEWER_GPU_LOG_RANGE[1]

@@ -22,14 +22,14 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     floors[TERMS.index("attention")] = 30.0
     terms = TimeTerms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
     device_only = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=False), host_speed=2.0)
-    assert device_only.device.item() == 5 * 20 + 30
-    assert device_only.wall.item() == 130 + 20  # fixed seconds of the step and of its sequences, on a host of twice the speed
+    assert device_only.device.item() == 6 * 20 + 30
+    assert device_only.wall.item() == 150 + 20  # fixed seconds of the step and of its sequences, on a host of twice the speed
     both = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True), host_speed=2.0)
     assert both.host.item() == 20 + 20
-    assert both.wall.item() == pytest.approx((130**6 + 20**6) ** (1 / 6) + 20)
+    assert both.wall.item() == pytest.approx((150**6 + 20**6) ** (1 / 6) + 20)
     overlapped = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True, overlaps=True), host_speed=2.0)
     assert overlapped.wall.item() == pytest.approx(
-        (130**6 + 30**6) ** (1 / 6) + 10
+        (150**6 + 30**6) ** (1 / 6) + 10
     )  # the fixed seconds of the step do not overlap
     assert soft_maximum(np.zeros(1), np.zeros(1)).item() == 0.0
     twice = terms + terms * 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import pytest
@@ -187,3 +187,16 @@ def _why(path: Path) -> Message:
     why = caught.value.message.values["why"]
     assert isinstance(why, Message)
     return why
+
+
+@pytest.mark.parametrize(("arrays", "texts"), [(1, 3_000_000), (4, 900_000)])
+def test_millions_of_texts_are_refused(tmp_path: Path, arrays: int, texts: int) -> None:
+    def array(number: int) -> bytes:
+        key = b"tokens%d" % number
+        return struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, texts) + (struct.pack("<Q", 1) + b"x") * texts
+
+    data = b"GGUF" + struct.pack("<IQQ", 3, 0, arrays) + b"".join(map(array, range(arrays)))
+    path = write(tmp_path / "m.gguf", data)
+    began = process_time()
+    assert _why(path).id == "gguf.bad-count"
+    assert process_time() - began < 1.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -84,3 +86,16 @@ def _why(path: Path) -> Message:
     why = caught.value.message.values["why"]
     assert isinstance(why, Message)
     return why
+
+
+def test_a_million_tensors_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+    header = b"{" + b",".join(b'"t%d":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}' % at for at in range(1_000_000)) + b"}"
+    path = write(tmp_path / "m.safetensors", struct.pack("<Q", len(header)) + header + bytes(2))
+    index = b'{"weight_map":{' + b",".join(b'"t%d":"m.safetensors"' % at for at in range(1_000_000)) + b"}}"
+    for refused in (path, write(tmp_path / "model.safetensors.index.json", index)):
+        tracemalloc.start()
+        began = process_time()
+        assert _why(refused).id == "safetensors.bad-count"
+        assert process_time() - began < 1.0
+        assert tracemalloc.get_traced_memory()[1] < 200e6
+        tracemalloc.stop()

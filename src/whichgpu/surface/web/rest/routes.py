@@ -15,9 +15,10 @@ from whichgpu.surface.web.request_body import json_body
 from whichgpu.surface.web.responses import HttpRefusal, answer_response, json_response
 from whichgpu.surface.web.rest.endpoints import ALIASES, BY_PATH, PREFIX
 from whichgpu.surface.web.routes import Endpoint, ask_worker, endpoint, service_of
+from whichgpu.surface.web.server.clients import client_of
 from whichgpu.surface.web.server.gate import check_change_header
 from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, WebJob
-from whichgpu.surface.web.server.service import Service, client_of
+from whichgpu.surface.web.server.service import Service
 
 METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"

@@ -1,7 +1,9 @@
 """ASGI middleware that checks every request and adds security headers to every response.
 
 - Host: only the server's own names, against DNS rebinding.
-- Token: where one is set, compared in constant time; in a header from programs, in a cookie from browsers.
+- Token: where one is set, compared in constant time; in a header from programs, in a cookie from browsers. A client that sends
+  many wrong ones is refused for a while.
+- Client: the address of the connection, or the one that a configured proxy forwards.
 - Origin: other sites may link to a page and nothing else. Changes need POST or DELETE with a header that no form can send.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
+from math import ceil
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -19,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whichgpu.surface.web.responses import HttpRefusal, refusal_response
+from whichgpu.surface.web.server.clients import Network, WrongTokens, client_of, resolve_client
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 COOKIE = "whichgpu-token"
@@ -40,10 +44,11 @@ HEADERS = {
 
 
 class AccessRules(msgspec.Struct, frozen=True):
-    """Host names of the server, and its access token (None if requests need none)."""
+    """Host names of the server, its access token (None if requests need none), and the proxies in front of it."""
 
     hosts: frozenset[str] = msgspec.field(default_factory=lambda: frozenset(LOOPBACK))
     token: str | None = None
+    proxies: tuple[Network, ...] = ()  # Proxies whose word on the client's address and scheme is believed.
 
 
 def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
@@ -56,7 +61,7 @@ class Gate:
     """ASGI middleware that checks host, token and origin of each request, and adds security headers to each response."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
-        self._app, self._rules = app, rules
+        self._app, self._rules, self._wrong_tokens = app, rules, WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,6 +76,7 @@ class Gate:
                     headers.setdefault(name, value)
             await send(message)
 
+        resolve_client(scope, self._rules.proxies)
         request = Request(scope, receive)
         try:
             response = self._check(request)
@@ -100,18 +106,24 @@ class Gate:
 
     def _check_token(self, request: Request, token: str) -> Response | None:
         """Raise if the access token is missing or wrong; return a redirect that moves a URL's token to a cookie, else None."""
+        client = client_of(request)
+        if seconds := self._wrong_tokens.seconds_to_wait(client):
+            raise HttpRefusal(429, "many-tokens", {"Retry-After": f"{ceil(seconds)}"}, seconds=f"{ceil(seconds)}")
         presented = request.query_params.get("token")
         if presented is not None and request.method == "GET" and _same(presented, token):
             rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
             target = request.url.path + (f"?{urlencode(rest)}" if rest else "")
             response = Response(None, 303, {"Location": "/" + target.lstrip("/\\"), "Cache-Control": "no-store"})
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=30 * 86400)
+            response.set_cookie(
+                COOKIE, token, httponly=True, samesite="strict", max_age=30 * 86400, secure=request.url.scheme == "https"
+            )
             return response
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _same(bearer.strip(), token):
+        cookie = _cookie(request)
+        if (scheme.lower() == "bearer" and _same(bearer.strip(), token)) or _same(cookie, token):
             return None
-        if _same(_cookie(request), token):
-            return None
+        if presented or bearer or cookie:
+            self._wrong_tokens.add(client)
         raise HttpRefusal(401, "token", {"WWW-Authenticate": "Bearer"})
 
     def _check_origin(self, request: Request) -> None:

@@ -25,8 +25,8 @@ from whichgpu.surface.web.server.limits import Limits
 
 T = TypeVar("T")
 KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # Variables that workers inherit: they set no option of a command.
-MAX_EXTENSIONS = 4  # Largest number of extensions of the time limit of a worker that waits for a CPU.
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+# Variables that workers never inherit: a client's `hf:` model is fetched without the operator's access to private ones.
+SECRET_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
 WORKER = "whichgpu.surface.web.server.worker"
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, getattr(signal, "SIGBUS", signal.SIGSEGV))
 EXIT_SECONDS = 1.0  # Seconds within which a process whose pipe has closed exits (assumed).
@@ -96,15 +96,6 @@ class Worker:
         self.answers += 1
         self.bytes = reply["bytes"]
         return dict(reply["answer"])
-
-    def processor_use(self) -> tuple[float, bool]:
-        """Return the worker's processor seconds so far, and whether it is running or waits for a processor; 0 if unknown."""
-        try:
-            with open(f"/proc/{self.process.pid}/stat") as file:
-                words = file.read().rpartition(")")[2].split()
-        except OSError:
-            return 0.0, False
-        return (int(words[11]) + int(words[12])) / TICKS_PER_SECOND, words[0] == "R"
 
     def is_alive(self) -> bool:
         """Whether the worker process is alive by the system's account, since asyncio learns of its death later."""
@@ -243,21 +234,12 @@ class WorkerPool:
         return answer
 
     async def _answer_in_time(self, worker: Worker, question: Question) -> dict[str, Any]:
-        """Return the answer within the time limit, which is extended for a worker that waits for a processor."""
-        asking = asyncio.ensure_future(worker.ask(question))
-        limit, (before, _) = self._limits.answer_seconds, worker.processor_use()
+        """Return the answer; raise `TimeLimitExceeded` after the time limit, also on a busy machine."""
         try:
-            for _ in range(MAX_EXTENSIONS):
-                await asyncio.wait((asking,), timeout=limit)
-                after, is_waiting = worker.processor_use()
-                if asking.done() or not is_waiting or after - before > limit / 2:
-                    break
-        finally:
-            if not asking.done():
-                asking.cancel()
-        if asking.cancelled() or not asking.done():
-            raise TimeLimitExceeded
-        return asking.result()
+            async with asyncio.timeout(self._limits.answer_seconds):
+                return await worker.ask(question)
+        except TimeoutError:
+            raise TimeLimitExceeded from None
 
     async def _free_worker(self, client: str) -> Worker:
         while self._idle:
@@ -325,6 +307,8 @@ class WorkerPool:
 
 def _environment() -> dict[str, str]:
     """Return the workers' environment variables, without settings of the command line, so that a URL has one meaning."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_") or name in KEPT_VARIABLES}
+    dropped = {name for name in os.environ if name.startswith("WHICHGPU_")} - {*KEPT_VARIABLES} | {*SECRET_VARIABLES}
+    variables = {name: value for name, value in os.environ.items() if name not in dropped}
     path = os.pathsep.join(part for part in sys.path if part)
-    return {**variables, **ONE_THREAD, "PYTHONPATH": path}
+    # Hugging Face's own cache may contain private models of the operator, so workers look into none.
+    return {**variables, **ONE_THREAD, "PYTHONPATH": path, "HF_HUB_CACHE": os.devnull}

@@ -65,6 +65,7 @@ def serve(host: str, port: int, service: Service, rules: AccessRules, ready: Cal
         log_level="critical",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # The gate reads them, from configured proxies only; uvicorn would believe every local client.
         h11_max_incomplete_event_size=limits.head_bytes,
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=2,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from starlette.requests import Request
 
 from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.cache import Answer, AnswerCache
@@ -149,12 +148,6 @@ class Service:
         if now - self._stamp[0] >= STAMP_SECONDS:
             self._stamp = (now, _stamp())
         return self._stamp[1]
-
-
-def client_of(request: Request) -> str:
-    """Return the client by which limits count: its address, or the /64 network of an IPv6 address."""
-    host = request.client.host if request.client else ""
-    return ":".join(host.split(":")[:4]) if ":" in host and not host.startswith("::") else host
 
 
 def _key(question: Question) -> Hashable:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,14 +16,15 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from tests.unit.surface.web.server.test_web_parts import finished
 from whichgpu.surface.web.server.limits import Limits
-from whichgpu.surface.web.server.pool import WorkerLost, WorkerPool, WorkerSettings
+from whichgpu.surface.web.server.pool import TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings, _environment
+from whichgpu.workload.model_files.hub import _their_caches
 
 KILLS = 20
 
 
 @asynccontextmanager
-async def workers(count: int) -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(count, WorkerSettings(module="tests.surface.web_echo_worker"), Limits())
+async def workers(count: int, **limits: float) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(count, WorkerSettings(module="tests.surface.web_echo_worker"), Limits(**limits))  # type: ignore[arg-type]
     await pool.open()
     try:
         yield pool
@@ -60,3 +63,28 @@ def test_a_question_that_crashes_its_worker_is_not_put_to_another() -> None:
             return crashed, pool.replaced
 
     assert finished(run()) == (1, 3)
+
+
+def test_workers_inherit_no_access_to_hugging_face(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    private = tmp_path / "models--org--private" / "snapshots" / "abc"
+    private.mkdir(parents=True)
+    (private / "config.json").write_text('{"model_type": "llama"}')
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
+        monkeypatch.setenv(name, "hf_secret")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    environment = _environment()
+    assert "hf_secret" not in environment.values()
+    assert _their_caches("org", "private")
+    monkeypatch.setenv("HF_HUB_CACHE", environment["HF_HUB_CACHE"])
+    assert not _their_caches("org", "private")
+
+
+def test_time_limit_is_kept_on_a_busy_machine() -> None:
+    async def run() -> float:
+        async with workers(1, answer_seconds=0.5) as pool:
+            start = time.monotonic()
+            with pytest.raises(TimeLimitExceeded):
+                await pool.ask({"spin": True})
+            return time.monotonic() - start
+
+    assert 0.4 < finished(run()) < 1.5

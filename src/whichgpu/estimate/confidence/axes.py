@@ -18,7 +18,7 @@ ONE_GPU = "one GPU"
 ATTENTION_OPERATORS = ("dot_product", "softmax", "bmm", "baddbmm")
 
 
-class Setting(msgspec.Struct, frozen=True):
+class Axes(msgspec.Struct, frozen=True):
     """A step by the axes of confidence. Measurements and questions have one each."""
 
     task: str  # train, forward or generate
@@ -35,12 +35,12 @@ class Setting(msgspec.Struct, frozen=True):
     context: int  # tokens of a sequence, or pixels of an image's side
 
 
-NO_SETTING = Setting("", "", 0, "", "", "", "", "", "", "", 0, 0)
+NO_AXES = Axes("", "", 0, "", "", "", "", "", "", "", 0, 0)
 
 
-def setting_of(workload: Workload, shape: Shape, gpu: Gpu, task: str, regime: str) -> Setting:
+def axes_of(workload: Workload, shape: Shape, gpu: Gpu, task: str, regime: str) -> Axes:
     """Return the axes of a workload (defaults filled in) on a GPU."""
-    return Setting(
+    return Axes(
         task=task if task in ("train", "forward") else "generate",
         engine=workload.engine or default_engine(),
         year=workload.year or NEWEST_SOFTWARE_YEAR,

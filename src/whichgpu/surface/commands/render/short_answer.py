@@ -1,0 +1,91 @@
+"""A recommendation within a screen: the sentence, a small table, three reasons, what could go wrong, what would change it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.text_width import wrap
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.candidate import Candidate
+from whichgpu.surface import tables
+from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, unit_costs
+from whichgpu.surface.commands.session import Session
+
+MAX_LINES = 25  # Lines of a short answer on a terminal.
+MAX_ROWS = 5  # Rows of its table.
+MAX_REASONS, MAX_RISKS, MAX_CHANGES = 3, 2, 2
+MISSED_LIMITS, QUIRK = "recommend.may-", "recommend.quirk"  # Beginning of message ids, and an id, that order the risks.
+DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
+DROPPED_COLUMNS = ("machine", "term")  # The sentence has the machine and the region of the answer.
+
+
+def say_short(session: Session, answer: RecommendAnswer) -> None:
+    """Print a recommendation in at most 25 lines of whole words, each line within the terminal's width."""
+    header, rows = _table(session, answer)
+    reasons, risks, changes = _reasons(answer.answer), _risks(answer), _changes(answer)
+    named = [reason for one in answer.why_not.values() for reason in one[:1]]
+    last = msg("recommend.more", command=answer.reproduce.command.partition(" --as-of")[0] + " --long")
+
+    def line_count() -> int:
+        texts = _lines(session, [answer.sentence, *reasons, *risks, *changes, *named, last])
+        return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
+
+    for part, least in ((rows, 3), (risks, 1), (changes, 1), (reasons, 2), (rows, 1)):
+        while line_count() > MAX_LINES and len(part) > least:
+            part.pop()
+    for text in _lines(session, [answer.sentence]):
+        session.note(text)
+    session.table(header, rows)
+    for text in _lines(session, [*reasons, *risks, *changes, *named, last]):
+        session.note(text)
+
+
+def say_brief(session: Session, answer: RecommendAnswer) -> None:
+    """Print a recommendation for a chat message on stdout: the sentence, the cost per unit, and the first risk."""
+    costs = [msg("recommend.unit-costs", what=unit_costs(answer.answer))] if unit_costs(answer.answer) else []
+    for message in (answer.sentence, *costs, *_risks(answer)[:1]):
+        session.out.write(session.language.render(message) + "\n")
+
+
+def _table(session: Session, answer: RecommendAnswer) -> tuple[list[str], list[list[str]]]:
+    """Return heading and rows of a table that fits 80 columns: GPUs, seller, speed and cost of the first candidates."""
+    text = session.language.text
+    names = [name for name in columns(answer) if name not in DROPPED_COLUMNS]
+    is_rented = answer.answer.purchase is None
+    header = [text(f"recommend.column-{name}") for name in names]
+    rows = [[candidate_cell(name, one, text, answer.answer) for name in names] for one in answer.candidates[:MAX_ROWS]]
+    if is_rented:
+        header.insert(1, text("recommend.column-seller"))
+        for row, one in zip(rows, answer.candidates, strict=False):
+            row.insert(1, text("list.separator").join((one.provider, text(f"term.{one.term}"))))
+    return header, rows
+
+
+def _reasons(best: Candidate) -> list[Message]:
+    """Return the first reasons of the answer and the last, which compares it with the next candidate."""
+    because = best.because if len(best.because) <= MAX_REASONS else (*best.because[: MAX_REASONS - 1], best.because[-1])
+    return [msg("recommend.because", what=reason) for reason in because]
+
+
+def _risks(answer: RecommendAnswer) -> list[Message]:
+    """Return the first risks: limits missed at the slow end of the 90% range, then missing support, other warnings, quirks."""
+    order = sorted((*answer.lacks, *answer.warnings), key=lambda one: (not one.id.startswith(MISSED_LIMITS), one.id == QUIRK))
+    return [msg("recommend.risk", what=one) for one in order][:MAX_RISKS]
+
+
+def _changes(answer: RecommendAnswer) -> list[Message]:
+    """Return what another priority would pick: the cheapest and the fastest, and the best that is not spot."""
+    kind, changes = answer.kind, list[Message]()
+    if answer.fallback is not None:
+        term = msg(f"term.{answer.fallback.term}")
+        changes.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))
+    ends = {"cheapest": candidate_summary(answer.cheapest, kind), "fastest": candidate_summary(answer.fastest, kind)}
+    return [*changes, msg("recommend.front", **ends)][:MAX_CHANGES]
+
+
+def _lines(session: Session, messages: Sequence[Message]) -> list[str]:
+    """Return messages as lines of whole words within the terminal's width, continued lines indented."""
+    width = shutil.get_terminal_size((DEFAULT_WIDTH, MAX_LINES)).columns or DEFAULT_WIDTH
+    return [line for message in messages for line in wrap(session.language.render(message), width, rest="  ")]

@@ -1,0 +1,54 @@
+"""Recommendations on a terminal: at most 25 lines of whole words; --long has the rest, --brief fits a chat message."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.surface.cli import call, terminal
+
+WIDTH = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
+SERVE = ("recommend", "serve", "llama-3.1-70b", "--rate", "5", "--as-of", "2026-10-01")
+QUESTIONS = (
+    SERVE,
+    ("recommend", "finetune", "llama-3.1-8b", "--as-of", "2026-10-01"),
+    ("recommend", "chat", "llama-3.1-8b", "--buy", "--as-of", "2026-10-01"),
+)
+
+
+@pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: words[1])
+def test_short_answer_has_whole_words_in_25_lines(words: tuple[str, ...]) -> None:
+    lines = terminal(*words, env=WIDTH).out.splitlines()
+    assert len(lines) <= 25
+    assert all(len(line) <= 80 for line in lines)
+    text = " ".join(" ".join(lines).split())
+    sentence = " ".join(call(*words, "--json").json()["sentence"].split())
+    assert sentence in text
+    assert sum(line.startswith("because: ") for line in lines) in (2, 3)
+    assert "--long" in text
+
+
+def test_long_answer_has_assumptions_and_sources() -> None:
+    text = terminal(*SERVE, "--long", env=WIDTH).out
+    assert "assumed: " in text
+    assert "Sources:" in text
+
+
+def test_brief_answer_fits_a_chat_message() -> None:
+    text = call(*SERVE, "--brief").out
+    assert len(text.splitlines()) <= 3
+    assert text.startswith("Use ")
+
+
+def test_every_named_gpu_has_a_row_or_a_reason() -> None:
+    reply = call(*SERVE, "--gpu", "H100 SXM,T4,GTX 1080", "--json").json()
+    listed = {one["gpu"] for one in reply["candidates"]}
+    assert "h100-sxm" in listed
+    assert set(reply["why_not"]) == {"t4", "gtx-1080"}
+    assert all(reply["why_not"].values())
+
+
+def test_verify_line_can_be_run_as_printed() -> None:
+    reply = call(*SERVE)
+    (line,) = [line for line in reply.err.splitlines() if line.startswith("verify: ")]
+    note = call(*SERVE, "--json").json()["verify_note"]
+    assert line == "verify: whichgpu measure" or "cannot run" not in note
