@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import sys
 
-from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import msg
 from whichgpu.surface.cli.click_parts import command
 from whichgpu.surface.commands.session import Session
 
@@ -13,11 +11,12 @@ from whichgpu.surface.commands.session import Session
 @command("mcp", epilog=True)
 def mcp(session: Session) -> int:
     """Serve tools on standard input and output until the client closes them."""
-    if find_spec("mcp") is None:
-        raise UsageError("needs-extra", msg("error.needs-mcp-extra"), msg("hint.needs-mcp-extra"))
     from whichgpu.surface.mcp.server import serve
-    from whichgpu.surface.web.command_replies import use_catalog_folder
 
-    use_catalog_folder(str(session.catalog_folder.absolute()) if session.catalog_folder else None)
-    serve(session.language)
+    if session.catalog_folder:
+        from whichgpu.surface.web.command_replies import use_catalog_folder
+
+        _ = session.catalog  # Load the catalog, so that an invalid folder is an error before anything is served.
+        use_catalog_folder(str(session.catalog_folder.absolute()))
+    serve(sys.stdin.buffer, sys.stdout.buffer, session.language)
     return 0

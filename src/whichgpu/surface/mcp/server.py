@@ -1,55 +1,69 @@
-"""The Model Context Protocol server over standard input and output, with the official Python SDK."""
+"""The Model Context Protocol over standard input and output: one line per message, calls of tools one at a time."""
 
 from __future__ import annotations
 
-import json
-from functools import partial
-from typing import Any
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import redirect_stdout
+from threading import Lock
+from typing import Any, BinaryIO
 
-import anyio
-from mcp import types
-from mcp.server import Server
-from mcp.server.stdio import stdio_server
+import msgspec
 
 from whichgpu.base.messages import Language
-from whichgpu.base.version import __version__
-from whichgpu.surface.mcp.tools import NAMES, answer, description, input_schema
+from whichgpu.surface.mcp.protocol import SLOW_METHODS, ProtocolError, error_reply, is_request, parse, reply_to
+
+MAX_LINE_BYTES = 4 << 20  # Largest message of a client; far above a request with a whole config.json (assumed).
 
 
-def build_server(language: Language) -> Server[Any]:
-    """Return the server with its tools; answers are in a language, one at a time."""
-    one_at_a_time = anyio.CapacityLimiter(1)
+def serve(source: BinaryIO, sink: BinaryIO, language: Language) -> None:
+    """Answer a client's messages until it closes its end.
 
-    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=name, description=description(name, language), inputSchema=input_schema(name, language))
-                for name in NAMES
-            ]
-        )
+    Tools compute in a thread of their own, so that pings and cancellations are handled meanwhile.
+    """
+    lock = Lock()
 
-    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in NAMES:
-            error = {"kind": "unknown-tool", "message": f"no tool {params.name[:80]!r}", "hint": None, "choices": list(NAMES)}
-            return _result({"ok": False, "error": error}, True)
-        work = partial(answer, params.name, params.arguments or {}, language)
-        reply = await anyio.to_thread.run_sync(work, limiter=one_at_a_time)
-        return _result(reply.document, reply.is_error)
+    def send(reply: dict[str, Any]) -> None:
+        with lock:
+            sink.write(msgspec.json.encode(reply) + b"\n")
+            sink.flush()
 
-    return Server("whichgpu", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    pending: dict[Any, Future[None]] = {}
+
+    def compute(message: dict[str, Any]) -> None:
+        send(reply_to(message, language))
+
+    # Standard output carries messages only.
+    with redirect_stdout(sys.stderr), ThreadPoolExecutor(1) as tools:
+        while line := _line(source):
+            try:
+                message = parse(line)
+            except ProtocolError as problem:
+                send(error_reply(None, problem))
+                continue
+            if message.get("method") == "notifications/cancelled":
+                _cancel(message, pending)
+            elif is_request(message) and message["method"] in SLOW_METHODS:
+                pending = {id: call for id, call in pending.items() if not call.done()}
+                pending[repr(message["id"])] = tools.submit(compute, message)
+            elif is_request(message):
+                compute(message)
 
 
-def _result(document: dict[str, Any], is_error: bool) -> types.CallToolResult:
-    text = types.TextContent(type="text", text=json.dumps(document, ensure_ascii=False))
-    return types.CallToolResult(content=[text], structuredContent=document, isError=is_error)
+def _line(source: BinaryIO) -> bytes:
+    """Return the next line that is not blank; b"" at the end; a line over the limit is cut, so that it is refused as not JSON."""
+    while line := source.readline(MAX_LINE_BYTES):
+        if not line.endswith(b"\n") and len(line) == MAX_LINE_BYTES:
+            while (rest := source.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+            return line
+        if line.strip():
+            return line
+    return b""
 
 
-def serve(language: Language) -> None:
-    """Answer a client on standard input and output until it closes them."""
-
-    async def run() -> None:
-        server = build_server(language)
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
-
-    anyio.run(run)
+def _cancel(message: dict[str, Any], pending: dict[Any, Future[None]]) -> None:
+    """Drop a call that has not started; the reply to a running one is sent all the same, as the protocol permits."""
+    params = message.get("params")
+    if isinstance(params, dict) and (call := pending.get(repr(params.get("requestId")))):
+        call.cancel()
