@@ -68,7 +68,8 @@ format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .
 
 refit: environment
-	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src:tools OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" tools/digests
 
 docs: environment
 	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.glossary && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs
