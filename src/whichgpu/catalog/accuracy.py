@@ -12,7 +12,6 @@ from whichgpu.catalog.host import Source
 from whichgpu.catalog.model import Model, model_key
 from whichgpu.catalog.tables import Row, record_of
 
-
 LANGUAGE_BASELINES = ("bf16", "f16")  # Precisions against which losses of language models are published.
 
 

@@ -23,7 +23,7 @@ from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
-from whichgpu.workload.workload import Parallel, Workload
+from whichgpu.workload.workload import Workload
 
 MAX_TRAINING_GROUPS = 24  # Groups refined in training at most: enough for all listed rows (assumed).
 MAX_GROUPS = 40  # Groups refined at most for inference; further groups of a service are not displayed (assumed).

@@ -1,4 +1,4 @@
-"""Precisions as candidates: what is tried on which GPU, what each level of quality saves, and that more choice never costs more."""
+"""Precisions as candidates: what is tried on which GPU, and what each level of quality saves; more choice never costs more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVICE = {"task": "serve", "model": "llama-3.1-70b", "rate": "5/s", "seq_in": 1
 
 def tried(gpu: str, day: date = DAY, quality: str = "near-lossless", **fields: object) -> dict[str, str]:
     question = Question(from_object({**SERVICE, **fields}), Requirements(), day, LOOKUPS, None, True)
-    request = question._request()  # noqa: SLF001 - the question's own defaults
+    request = question._request()
     engine = next(one for one in LOOKUPS.catalog.engines if one.id == request.workload.engine)
     return precisions_on(request, LOOKUPS.catalog.gpu_by_id[gpu], engine, day, quality)  # type: ignore[arg-type]
 
