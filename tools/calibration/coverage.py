@@ -154,8 +154,8 @@ def one_width(logs: np.ndarray) -> Widths:
 def former_widths(residuals: Sequence[Residual]) -> Widths:
     """Half-widths of the ranges before November 2026, from quantiles over the other sources.
 
-    They depended on engine and task, and on whether the GPU, only its generation (or the GPU under another engine), or neither was
-    measured. A range farther from the measurements was never narrower.
+    They depended on engine and task, and on whether the GPU, only its generation (or the GPU under another engine), or neither
+    was measured. A range farther from the measurements was never narrower.
     """
     folds, ends = source_folds(residuals), np.zeros((2, len(residuals)))
     for fold in sorted(set(folds.tolist())):

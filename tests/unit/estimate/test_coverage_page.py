@@ -16,7 +16,8 @@ ROW = Measurement("source", "t4", {}, 1.0, "forward", "", "", 1)
 
 def residuals(count: int) -> list[Residual]:
     """Return predictions by fits without a model, a GPU and a generation, ever farther from the measurements."""
-    found, random = [], np.random.default_rng(0)
+    predictions: list[Residual] = []
+    random = np.random.default_rng(0)
     axes = replace(NO_AXES, task="forward", engine="pytorch", maker="nvidia", family="CNN")
     for axis, spread, new in (
         ("model", 0.1, {}),
@@ -24,8 +25,8 @@ def residuals(count: int) -> list[Residual]:
         ("generation", 0.4, {"gpu": 1.0, "gpu anywhere": 1.0, "generation": 1.0, "generation anywhere": 1.0}),
     ):
         for place, log in enumerate(random.normal(0.0, spread, count).tolist()):
-            found.append(Residual(log, axis, f"source {place % 12}", axes, new, ROW))
-    return found
+            predictions.append(Residual(log, axis, f"source {place % 12}", axes, new, ROW))
+    return predictions
 
 
 def test_interval_score_by_hand() -> None:
@@ -47,7 +48,7 @@ def test_the_page_counts_what_lies_inside() -> None:
     """Groups of twenty predictions and more; ranges of zero width contain nothing, wide ones everything."""
     rows = residuals(40)
     text = "\n".join(page(rows, (np.full(120, 9.0), np.full(120, 9.0))))
-    assert "| measured | 40 |" in text and "| specs | 40 |" in text and "| nvidia | 120 |" in text
-    assert "| these | 120 | 100.0% |" in text
+    for line in ("| measured | 40 |", "| specs | 40 |", "| nvidia | 120 |", "| these | 120 | 100.0% |"):
+        assert line in text
     assert "| these | 120 | 0.0% | ±0% |" in "\n".join(page(rows, (np.zeros(120), np.zeros(120))))
     assert "source 1" not in text, "fewer than twenty predictions"
