@@ -70,9 +70,8 @@ def test_nothing_in_the_budget_but_in_four_bits_is_said() -> None:
     assert recommend_spelled(spelled, replace(limited, quality="any"), DAY, LOOKUPS).answer.precision in ("int4", "nvfp4")
     with pytest.raises(NoAnswer) as problem:
         recommend_spelled(spelled, limited, DAY, LOOKUPS)
-    assert problem.value.rejected["quality"]
-    assert problem.value.hint is not None
-    assert "relax.quality" in [one.id for one in problem.value.hint.values["ways"]]
+    assert (problem.value.rejected or {})["quality"]
+    assert "relax.quality" in repr(problem.value.hint)
 
 
 def test_training_and_pictures_keep_their_precision() -> None:
