@@ -103,7 +103,7 @@ def _h200(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray
         return f"{h200_task(example)} (host-bound)" if marked[id(example)] else h200_task(example)
 
     roofs = by(task_of, ours, plain[chosen])
-    for task, scored in by(task_of, ours, (held.model - design.actual)[chosen]).items():
+    for task, scored in by(task_of, ours, design.errors(held.model)[chosen]).items():
         goal = GOALS.get(task)
         met = "–" if goal is None else "yes" if scored.mean <= goal and scored.p90 <= 2.5 * goal else "no"
         goal_text = f"{goal:.0%}" if goal else "–"
@@ -115,7 +115,7 @@ def _h200(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray
 def _public(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     chosen = np.array([not example.groups["source"].startswith("h200") for example in design.examples])
     theirs = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
-    errors = {name: (getattr(held, name) - design.actual)[chosen] for name in ("gpu", "source", "generation")}
+    errors = {name: design.errors(getattr(held, name))[chosen] for name in ("gpu", "source", "generation")}
     yield "## Published results, one GPU"
     yield ""
     yield "Median error, leaving out the GPU, the whole source, or all of its generation. Rows whose time is decided by launching"
@@ -181,7 +181,7 @@ def _coverage(design: Design, held: HeldOut) -> Iterator[str]:
 
 
 def _worst(design: Design, held: HeldOut) -> Iterator[str]:
-    logs = held.gpu - design.actual
+    logs = design.errors(held.gpu)
     yield "## Worst cases, without the GPU"
     yield ""
     yield "| source | GPU | request | measured | predicted |"

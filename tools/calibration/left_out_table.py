@@ -86,7 +86,7 @@ def single_errors() -> tuple[list[Measurement], dict[str, np.ndarray]]:
     """Rows on one GPU, and the log errors of the fitted model."""
     design = Design(examples(steps(measurements()), Catalog()))
     predicted = design.predict_with(load_calibration(), range(len(design.examples)))
-    return [example.row for example in design.examples], {"fit": predicted - design.actual}
+    return [example.row for example in design.examples], {"fit": design.errors(predicted)}
 
 
 def group_errors() -> tuple[list[Measurement], dict[str, np.ndarray]]:
