@@ -18,9 +18,7 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit import digest
-from calibration.fit_spread import coverage_lines
 from calibration.fit_steps import Design, Example
-from calibration.residuals import step_residuals
 from calibration.scores import HeldOut, Score, all_folds, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator
@@ -73,11 +71,11 @@ def lines(file: Path | None) -> Iterator[str]:
     summary = f"Made by `python -m benchmarks.accuracy_speed` on {date.today().isoformat()} from {len(members):,} measured steps"
     yield f"{summary} (digest {digest()[:12]})."
     yield "Errors are shares of the measured time. Every prediction comes from a fit that never saw what it is about; which rows"
-    yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md)."
+    yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md); whether the 90% ranges hold, in"
+    yield "[coverage.md](coverage.md)."
     yield ""
     yield from _h200(design, held, plain, launched)
     yield from _public(design, held, plain, launched)
-    yield from _coverage(design, held)
     yield from _worst(design, held)
     predictions = {
         (example.row.source, example.row.row): float(np.exp((held.model if _ours(example) else held.gpu)[place]))
@@ -169,15 +167,6 @@ def _table(title: str, scores: Mapping[str, Score]) -> Iterator[str]:
     for name, scored in scores.items():
         yield f"| {name} | {scored.rows} | {scored.mean:.1%} | {scored.median:.1%} | {scored.p90:.1%} | {scored.bias:+.1%} |"
     yield ""
-
-
-def _coverage(design: Design, held: HeldOut) -> Iterator[str]:
-    yield "## Do the ranges hold"
-    yield ""
-    yield "Predictions of fits without a row's GPU, engine, year, model family, …, and ranges whose terms were fitted without its"
-    yield "source: the share of measurements inside, by tier and by the axes on which the row was new to the fit."
-    yield ""
-    yield from coverage_lines(step_residuals(design, held))
 
 
 def _worst(design: Design, held: HeldOut) -> Iterator[str]:
