@@ -7,7 +7,7 @@ from whichgpu.decide.plan.margins import HEADROOMS, LARGE_STEPS, Margins
 
 def test_without_late_requests_headroom_and_limits_grow_one_at_a_time() -> None:
     assert list(Margins(0.15).larger(late=False)) == [Margins(0.25), Margins(0.15, limit_factor=0.8)]
-    assert list(Margins(0.2).larger(late=False))[0] == Margins(0.25)
+    assert next(Margins(0.2).larger(late=False)) == Margins(0.25)
 
 
 def test_late_requests_are_separated_before_fewer_are_allowed() -> None:
