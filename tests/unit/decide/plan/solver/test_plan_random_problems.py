@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
 from whichgpu.decide.plan.solver import solve as search
 from whichgpu.decide.plan.solver.problem import OWNED, LateService, Pool, PriceOption, Problem, Quota
@@ -46,10 +46,11 @@ def drawn(seed: int) -> Problem:
 
 def independent_cost(problem: Problem) -> float | None:
     """Return the least cost per average hour by a program of its own; None if the requests cannot be served."""
-    levels, buckets, columns = *problem.demand.shape, len(problem.columns)
+    (levels, buckets), columns = map(int, problem.demand.shape), len(problem.columns)
     options = [(p, w) for p, pool in enumerate(problem.pools) for w in range(len(pool.options))]
     of = {key: problem.pools[key[0]].options[key[1]] for key in options}
-    tables = [problem.rates] + ([problem.late.rates] if problem.late is not None else [])
+    late = problem.late or LateService(np.zeros_like(problem.rates), np.zeros(buckets, dtype=np.int64), np.zeros(1))
+    tables = [problem.rates, late.rates]
     machines, counts = len(options) * levels, columns * levels
     size = machines + counts + len(tables) * levels * columns * buckets
     cost, upper, rows, low, high = np.zeros(size), np.full(size, np.inf), [], [], []
@@ -95,16 +96,16 @@ def independent_cost(problem: Problem) -> float | None:
                     upper[at] = 1.0 if table[j, b] > 0 else 0.0
                     busy[at] = problem.demand[level, b] / table[j, b] if table[j, b] > 0 else 0.0
             add(busy, -np.inf, 0.0)
-        for b in np.flatnonzero(problem.demand[level] > 0):
+        for b in np.flatnonzero(problem.demand[level] > 0).tolist():
             served = np.zeros(size)
             served[[share(kind, level, j, b) for kind in range(len(tables)) for j in range(columns)]] = 1.0
             add(served, 1.0, 1.0)
-        for model in range(2) if problem.late is not None else ():
+        for model in range(len(late.shares)):
             missed, total = np.zeros(size), 0.0
-            for b in np.flatnonzero(problem.late.model_of == model):
+            for b in np.flatnonzero(late.model_of == model).tolist():
                 total += problem.demand[level, b]
                 missed[[share(1, level, j, b) for j in range(columns)]] = problem.demand[level, b]
-            add(missed, -np.inf, total * problem.late.shares[model])
+            add(missed, -np.inf, total * late.shares[model])
     whole = np.zeros(size)
     whole[: machines + counts] = 1
     constraints = LinearConstraint(np.array(rows), low, high)
