@@ -1,8 +1,8 @@
 """A block of operators as TorchInductor compiles it: pointwise operators are fused into the kernels that use their results.
 
 What a compiled step saves was read off with saved-tensor hooks on an H200 (PyTorch 2.11): inputs of GEMMs, queries, keys, values
-and output of attention, the residual stream before each norm, results of GEMMs that an activation reads, masks, statistics. Copies
-in fp32 and results inside a norm, an activation or a rotation are never written to memory, nor are their gradients.
+and output of attention, the residual stream before each norm, results of GEMMs that an activation reads, masks and statistics.
+Copies in fp32 and results inside a norm, an activation or a rotation are never written to memory, nor are their gradients.
 """
 
 from __future__ import annotations
