@@ -112,8 +112,8 @@ def single_errors() -> tuple[list[Measurement], dict[str, np.ndarray]]:
     with np.errstate(divide="ignore"):
         host = np.log([one.host[0, 0] / one.device[0, 0] for one in estimates])
     columns = {
-        "fit": predicted - design.actual,
-        ROOFLINE: roofline - design.actual,
+        "fit": design.errors(predicted),
+        ROOFLINE: design.errors(roofline),
         HOST: np.where(design.launches, host, np.nan),
     }
     return [example.row for example in design.examples], columns

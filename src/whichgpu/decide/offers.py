@@ -24,7 +24,7 @@ from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.constraints import RANKS, Constraints, Owned, Rank
+from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, Constraints, Owned, Quality, Rank
 from whichgpu.decide.market import Market, RoundTrips, market
 from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
@@ -108,7 +108,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
         rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
-        duration=_seconds(query.duration), max_age=_seconds(query.max_age),
+        duration=_seconds(query.duration), max_age=_seconds(query.max_age), quality=_quality(query.quality),
     )  # fmt: skip
 
 
@@ -131,6 +131,13 @@ def _rank(word: str | None) -> Rank | None:
     if word is not None and rank is None:
         raise unknown_word("rank", word, RANKS)
     return rank
+
+
+def _quality(word: str | None) -> Quality:
+    quality = next((one for one in QUALITIES if one == (word or DEFAULT_QUALITY)), None)
+    if quality is None:
+        raise unknown_word("quality", word or "", QUALITIES)
+    return quality
 
 
 def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult
 from whichgpu.decide.question import EvaluatedQuestion
@@ -20,6 +22,7 @@ class RankedCandidates(NamedTuple):
     candidates: Candidates
     order: Ints
     results: list[GroupResult]
+    any_quality: Ints = np.zeros(0, dtype=np.int64)  # indices of those that pass if the limit of quality is waived, best first
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
@@ -28,8 +31,9 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 
 def rank_candidates(
-    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader
-) -> RankedCandidates:
+    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader,
+    any_quality: Order | None = None,
+) -> RankedCandidates:  # fmt: skip
     """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
     A screen is cheap and covers all groups: training times are interpolated, serving rates bounded by queueing formulas, offline
@@ -47,4 +51,5 @@ def rank_candidates(
             if not refined:  # Every leader is refined, so the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
-    return RankedCandidates(candidates, refiner.comparable(candidates, order), results)
+    others = order if any_quality is None else any_quality(candidates)
+    return RankedCandidates(candidates, refiner.comparable(candidates, order), results, refiner.comparable(candidates, others))

@@ -17,7 +17,7 @@ from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import ANY_MODEL, Question
 from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
-from whichgpu.decide.shortlist import distinct, shortlist
+from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
@@ -57,13 +57,20 @@ def recommend_spelled(
     requested = _named_gpus(query, lookups.catalog)
     explained = [*compared, *(id for ids in requested for id in ids)]
 
+    def any_quality(candidates: Candidates) -> Ints:
+        return candidates.order(rank, market, waived=("quality",))
+
     def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
-        return distinct(candidates, order, groups, limit)
+        steps = best_by_quality(candidates, any_quality(candidates), groups)
+        return [*distinct(candidates, order, groups, limit), *steps.values()]
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
-        return shortlist(candidates, order, groups, market, limit, explained).all
+        steps = best_by_quality(candidates, any_quality(candidates), groups)
+        return (*shortlist(candidates, order, groups, market, limit, explained).all, *steps.values())
 
-    ranked = rank_candidates(screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown)
+    ranked = rank_candidates(
+        screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown, any_quality
+    )  # fmt: skip
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 

@@ -263,7 +263,7 @@ def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> Unti
     """Return one replica with its scheduler limits (KV blocks, sequences, tokens); None if no KV cache fits by the weights."""
     shape = as_transformer(request.shape)
     tp, pp = one.parallel.tp, one.parallel.pp
-    base = with_precision(request.workload, one.precision)
+    base = with_precision(request.workload, one.precision, request.stated)
     workload = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     try:
         limits = scheduler_limits(workload, shape, group.gpu, None, _context(workload))
