@@ -14,7 +14,14 @@ from tests.unit.measure.load_tests.test_formats import AIPERF, GUIDELLM, LLAMA_R
 from whichgpu.api.workloads.estimate import estimate
 
 CLAIM = ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm")
-DECODE = {"task": "decode", "model": "llama-3.1-8b", "gpu": "h100-sxm", "engine": "vllm", "batch": 4, "seq_in": 1050}
+DECODE: dict[str, Any] = {
+    "task": "decode",
+    "model": "llama-3.1-8b",
+    "gpu": "h100-sxm",
+    "engine": "vllm",
+    "batch": 4,
+    "seq_in": 1050,
+}
 
 
 def written(folder: Path, document: object, name: str = "result.json") -> str:
