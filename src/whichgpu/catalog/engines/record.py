@@ -118,6 +118,7 @@ class HostCosts(RecordSection, frozen=True):
     """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
     overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
+    sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
