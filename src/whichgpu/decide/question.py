@@ -18,6 +18,7 @@ from whichgpu.decide.candidates import Candidates, join_candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of
+from whichgpu.decide.constraints import Risk
 from whichgpu.decide.market import terms_of
 from whichgpu.decide.modes import with_mode
 from whichgpu.decide.offers import OfferSelection, select_offers
@@ -44,6 +45,7 @@ class EvaluatedQuestion(msgspec.Struct, frozen=True):
     results: list[GroupResult]
     work: Work
     terms: OfferTerms
+    risk: Risk = "even"
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return the candidates: every offer joined with the result of its group of GPUs."""

@@ -17,7 +17,7 @@ MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's curr
 # Columns of the table by the kind of request; for purchases `price` replaces machine and term.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
-    "service": ("gpus", "machine", "term", "wait", "stands", "month"),
+    "service": ("gpus", "machine", "term", "wait", "stands", "keeps", "month"),
     "mix": ("gpus", "machine", "term", "speed", "hour", "value"),
 }
 
@@ -45,6 +45,10 @@ def columns(answer: RecommendAnswer) -> tuple[str, ...]:
     names: tuple[str, ...] = COLUMNS[answer.kind]
     if answer.answer.purchase is not None:
         names = (names[0], "price", *names[3:])
+    if answer.kind == "run" and any(limit is not None for limit in (answer.answer.keeps_objective, answer.answer.keeps_budget)):
+        names = (*names, "keeps")
+    if answer.kind == "service" and answer.answer.keeps_objective is None:
+        names = tuple(name for name in names if name != "keeps")
     return tuple("whole" if name == "wait" and answer.answer.tpot is None else name for name in names)
 
 
@@ -86,6 +90,7 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
     "wait": _wait,
     "whole": _wait,
     "stands": lambda one: with_unit(one.capacity.value, one.capacity.unit) if one.capacity else "",
+    "keeps": lambda one: f"{one.keeps_limits:.0%}",
     "month": lambda one: _with_hourly(one.cost_per_month, one),
     "hour": lambda one: f"{format_amount(one.cost_per_hour.amount)} {one.cost.currency}",
     "value": lambda one: f"{significant(float(one.cost_per_hour.amount) / one.throughput.value)} {one.cost.currency}",
@@ -103,6 +108,23 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
         for name, cost in costs.items()
         if cost and cost.amount >= MIN_UNIT_COST
     )
+
+
+def uncertainty_lines(answer: RecommendAnswer) -> list[Message]:
+    """Return messages on the safest candidate if it is not the cheapest, and on a measured one if the answer was not measured."""
+    kind, lines = answer.kind, list[Message]()
+    safest, cheapest = answer.safest, answer.cheapest
+    if safest.keeps_limits > cheapest.keeps_limits:
+        shares = {"share": f"{safest.keeps_limits:.0%}", "other": f"{cheapest.keeps_limits:.0%}"}
+        ends = {"safest": candidate_summary(safest, kind), "cheapest": candidate_summary(cheapest, kind)}
+        lines.append(msg("recommend.safest", **ends, **shares))
+    if answer.measured is not None:
+        cost, other = (float(one.expected_cost.amount) for one in (answer.answer, answer.measured))
+        values = {"gpu": answer.answer.gpu_name, "measured": candidate_summary(answer.measured, kind)}
+        axes = tuple(msg(f"axis.{axis}") for axis in answer.answer.new_on)
+        id = "recommend.measured" if other > cost else "recommend.measured-cheaper"
+        lines.append(msg(id, axes=axes, more=f"{other / max(cost, 1e-12) - 1:.0%}", **values))
+    return lines
 
 
 def candidate_summary(one: Candidate, kind: str) -> Message:
