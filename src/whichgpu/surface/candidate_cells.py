@@ -14,10 +14,11 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 
 MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's currency, are not displayed.
-# Columns of the table by the kind of request; for purchases `price` replaces machine and term.
+# Columns of the table by the kind of request; for purchases `price` replaces machine and term. With limits, `offer` replaces these
+# and `keeps` is added: the table has six columns at most.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
-    "service": ("gpus", "machine", "term", "wait", "stands", "keeps", "month"),
+    "service": ("gpus", "machine", "term", "wait", "stands", "month"),
     "mix": ("gpus", "machine", "term", "speed", "hour", "value"),
 }
 
@@ -45,10 +46,9 @@ def columns(answer: RecommendAnswer) -> tuple[str, ...]:
     names: tuple[str, ...] = COLUMNS[answer.kind]
     if answer.answer.purchase is not None:
         names = (names[0], "price", *names[3:])
-    if answer.kind == "run" and any(limit is not None for limit in (answer.answer.keeps_objective, answer.answer.keeps_budget)):
-        names = (*names, "keeps")
-    if answer.kind == "service" and answer.answer.keeps_objective is None:
-        names = tuple(name for name in names if name != "keeps")
+    if answer.kind != "mix" and (answer.answer.keeps_objective is not None or answer.answer.keeps_budget is not None):
+        names = (*(name for name in names[:-1] if name != "term"), "keeps", names[-1])
+        names = tuple("offer" if name == "machine" else name for name in names)
     return tuple("whole" if name == "wait" and answer.answer.tpot is None else name for name in names)
 
 
@@ -57,6 +57,8 @@ def candidate_cell(name: str, one: Candidate, text: Callable[..., str], best: Ca
     if name == "term":
         age = text("recommend.cell-old", n=one.price_age_days) if _shows_price_age(one, best) else ""
         return text("list.separator").join(filter(None, (one.region, text(f"term.{one.term}"), age)))
+    if name == "offer":
+        return text("recommend.cell-offer", machine=_machine(one), term=candidate_cell("term", one, text, best))
     return CELLS[name](one)
 
 

@@ -18,7 +18,7 @@ MAX_ROWS = 5  # Rows of its table.
 MAX_REASONS, MAX_RISKS, MAX_CHANGES = 3, 2, 2
 MISSED_LIMITS, QUIRK = "recommend.may-", "recommend.quirk"  # Beginning of message ids, and an id, that order the risks.
 DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
-DROPPED_COLUMNS = ("machine", "term")  # The sentence has the machine and the region of the answer.
+DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
 
 def say_short(session: Session, answer: RecommendAnswer) -> None:
