@@ -110,7 +110,7 @@ def compared(record: Record, curves: Path | None) -> Compared:
         bare = without(every_example, gpu)
         own = own_of(record, bare, catalog)
         actual = np.log([one.seconds for one in about])
-        logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: own}))]
+        logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: (own,)}))]
     finally:
         use_curves(None)
     count = sum(one.setting.gpu != gpu for one in every_example)

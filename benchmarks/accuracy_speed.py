@@ -18,9 +18,7 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit import digest
-from calibration.fit_spread import coverage_lines
 from calibration.fit_steps import Design, Example
-from calibration.residuals import step_residuals
 from calibration.scores import HeldOut, Score, all_folds, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator
@@ -73,11 +71,11 @@ def lines(file: Path | None) -> Iterator[str]:
     summary = f"Made by `python -m benchmarks.accuracy_speed` on {date.today().isoformat()} from {len(members):,} measured steps"
     yield f"{summary} (digest {digest()[:12]})."
     yield "Errors are shares of the measured time. Every prediction comes from a fit that never saw what it is about; which rows"
-    yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md)."
+    yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md); whether the 90% ranges hold, in"
+    yield "[coverage.md](coverage.md)."
     yield ""
     yield from _h200(design, held, plain, launched)
     yield from _public(design, held, plain, launched)
-    yield from _coverage(design, held)
     yield from _worst(design, held)
     predictions = {
         (example.row.source, example.row.row): float(np.exp((held.model if _ours(example) else held.gpu)[place]))
@@ -103,7 +101,7 @@ def _h200(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray
         return f"{h200_task(example)} (host-bound)" if marked[id(example)] else h200_task(example)
 
     roofs = by(task_of, ours, plain[chosen])
-    for task, scored in by(task_of, ours, (held.model - design.actual)[chosen]).items():
+    for task, scored in by(task_of, ours, design.errors(held.model)[chosen]).items():
         goal = GOALS.get(task)
         met = "–" if goal is None else "yes" if scored.mean <= goal and scored.p90 <= 2.5 * goal else "no"
         goal_text = f"{goal:.0%}" if goal else "–"
@@ -115,7 +113,7 @@ def _h200(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray
 def _public(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     chosen = np.array([not example.groups["source"].startswith("h200") for example in design.examples])
     theirs = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
-    errors = {name: (getattr(held, name) - design.actual)[chosen] for name in ("gpu", "source", "generation")}
+    errors = {name: design.errors(getattr(held, name))[chosen] for name in ("gpu", "source", "generation")}
     yield "## Published results, one GPU"
     yield ""
     yield "Median error, leaving out the GPU, the whole source, or all of its generation. Rows whose time is decided by launching"
@@ -171,17 +169,8 @@ def _table(title: str, scores: Mapping[str, Score]) -> Iterator[str]:
     yield ""
 
 
-def _coverage(design: Design, held: HeldOut) -> Iterator[str]:
-    yield "## Do the ranges hold"
-    yield ""
-    yield "Predictions of fits without a row's GPU, engine, year, model family, …, and ranges whose terms were fitted without its"
-    yield "source: the share of measurements inside, by tier and by the axes on which the row was new to the fit."
-    yield ""
-    yield from coverage_lines(step_residuals(design, held))
-
-
 def _worst(design: Design, held: HeldOut) -> Iterator[str]:
-    logs = held.gpu - design.actual
+    logs = design.errors(held.gpu)
     yield "## Worst cases, without the GPU"
     yield ""
     yield "| source | GPU | request | measured | predicted |"

@@ -94,6 +94,7 @@ class Example(msgspec.Struct, frozen=True):
     row: Any = None
     axes: Axes = NO_AXES
     later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that starts when the first ends
+    latency: float = 0.0  # seconds of the request outside its steps, which are neither in `seconds` nor fitted
 
     @property
     def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -252,6 +253,11 @@ class Design:
     def predict_with(self, calibration: Calibration, rows: Iterable[int]) -> np.ndarray:
         """Log seconds of these rows, as the product estimates them with these corrections."""
         return np.asarray(np.log([step.wall[0, 0] for step in self._estimates(calibration, rows)]))
+
+    def errors(self, predicted: np.ndarray) -> np.ndarray:
+        """Log of predicted over measured seconds of every row, both with the latency of its request, as an estimate has it."""
+        latency = np.array([example.latency for example in self.examples])
+        return np.asarray(np.log((np.exp(predicted) + latency) / (np.exp(self.actual) + latency)))
 
     def host_bound(self, theta: np.ndarray) -> np.ndarray:
         """Rows bound by launch overhead: they measure the host, not the GPU."""

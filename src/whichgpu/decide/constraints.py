@@ -15,6 +15,12 @@ Rank = Literal["cost", "time", "value", "balanced"]
 RANKS: tuple[Rank, ...] = ("cost", "time", "value", "balanced")
 Risk = Literal["low", "even"]  # low: limits hold with 90% probability if possible; even: at the estimated times
 RISKS: tuple[Risk, ...] = ("low", "even")
+# What a candidate's precision may cost: nothing beside the precision the model is published in, below about 1% of published
+# scores (8 bits), or more.
+Quality = Literal["lossless", "near-lossless", "any"]
+QUALITIES: tuple[Quality, ...] = ("lossless", "near-lossless", "any")
+DEFAULT_QUALITY: Quality = "near-lossless"
+QUALITY_RANK: Mapping[str, int] = {name: rank for rank, name in enumerate(QUALITIES)}
 MAX_GPUS = 8.0  # One replica has at most this many GPUs by default (assumed).
 TIME_WEIGHT = 0.5  # Weight of log time against log cost: halving the time justifies 1.41 times the cost (assumed).
 
@@ -50,6 +56,7 @@ class Constraints(msgspec.Struct, frozen=True):
     owned: tuple[Owned, ...] = ()
     run_settings: RunSettings = msgspec.field(default_factory=RunSettings)
     duration: float | None = None  # seconds that a service runs
+    quality: Quality = DEFAULT_QUALITY  # least quality that the precision of a candidate may keep
     slices: bool = False  # whether slices of a GPU are considered
     max_age: float | None = None  # most seconds since a price was observed
     cards: Mapping[str, float] = msgspec.field(default_factory=dict)  # price of one card to buy, by GPU

@@ -25,7 +25,7 @@ from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.constraints import RANKS, RISKS, Constraints, Owned
+from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS, Constraints, Owned
 from whichgpu.decide.market import Market, RoundTrips, market
 from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
@@ -111,6 +111,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
         rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
+        quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
         currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
         duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.decide.candidates import Candidates
@@ -23,6 +24,7 @@ class RankedCandidates(NamedTuple):
     candidates: Candidates
     order: Ints
     results: list[GroupResult]
+    any_quality: Ints = np.zeros(0, dtype=np.int64)  # indices of those that pass if the limit of quality is waived, best first
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
@@ -31,8 +33,9 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 
 def rank_candidates(
-    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader
-) -> RankedCandidates:
+    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader,
+    any_quality: Order | None = None,
+) -> RankedCandidates:  # fmt: skip
     """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
     A screen is cheap and covers all groups: training times are interpolated, serving rates bounded by queueing formulas, offline
@@ -53,10 +56,11 @@ def rank_candidates(
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
     order = refiner.comparable(candidates, order)
+    others = order if any_quality is None else refiner.comparable(candidates, any_quality(candidates))
     rows = list(displayed(candidates, order)) if len(order) else []
     completed = refiner.completed(dict.fromkeys(candidates.group[rows].tolist()))
     if completed:
         results = [completed.get(group, result) for group, result in enumerate(results)]
         configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
         candidates = replace(candidates, configurations=configurations)
-    return RankedCandidates(candidates, order, results)
+    return RankedCandidates(candidates, order, results, others)

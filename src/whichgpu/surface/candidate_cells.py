@@ -12,10 +12,11 @@ from whichgpu.base.units import format_amount, format_duration, format_seconds, 
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
+from whichgpu.decide.configurations.precision_choices import quality_of
 
 MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's currency, are not displayed.
-# Columns of the table by the kind of request; for purchases `price` replaces machine and term. With limits, `offer` replaces these
-# and `keeps` is added: the table has six columns at most.
+# Columns of the table by the kind of request; for purchases `price` replaces machine and term. With limits, `offer`
+# replaces these and `keeps` is added: the table has six columns at most.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
     "service": ("gpus", "machine", "term", "wait", "stands", "month"),
@@ -72,6 +73,11 @@ def _machine(one: Candidate) -> str:
     return name if one.term == "owned" else f"{one.provider} {name}"
 
 
+def _precision(one: Candidate) -> str:
+    """Return the precision of quantised weights as text to put after the GPU's name; empty for others."""
+    return "" if quality_of(one.precision) == "lossless" else f", {one.precision}"
+
+
 def _wait(one: Candidate) -> str:
     """Return a candidate's time between tokens and to the first token as text, or the time of the whole response."""
     first = format_seconds(one.ttft.value) if one.ttft else ""
@@ -83,7 +89,7 @@ def _with_hourly(cost: Money | Cost, one: Candidate) -> str:
 
 
 CELLS: dict[str, Callable[[Candidate], str]] = {
-    "gpus": lambda one: f"{gpu_count_label(one.gpus)} {one.gpu_name}",
+    "gpus": lambda one: f"{gpu_count_label(one.gpus)} {one.gpu_name}{_precision(one)}",
     "machine": _machine,
     "price": lambda one: money_text(one.purchase) if one.purchase else "",
     "time": lambda one: format_duration(one.run_time.value),

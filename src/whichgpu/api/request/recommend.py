@@ -30,6 +30,12 @@ def _risks() -> tuple[str, ...]:
     return RISKS
 
 
+def _qualities() -> tuple[str, ...]:
+    from whichgpu.decide.constraints import QUALITIES
+
+    return QUALITIES
+
+
 def _modes() -> tuple[str, ...]:
     from whichgpu.decide.modes import MODES
 
@@ -65,6 +71,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]
+    quality: Annotated[str | None, Field(Words("quality", _qualities), "LEVEL", example="lossless")]
     buy: Annotated[bool | None, Field(Flag())]
     price: Annotated[str | Mapping[str, str] | None, Field(Pairs(), "GPU=MONEY", "option.card-price")]
     duration: Annotated[Duration | None, Field(TIME, "TIME", example="730h")]

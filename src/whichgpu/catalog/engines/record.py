@@ -183,7 +183,8 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eager: bool = False
     operator_by_operator: bool = False  # in inference, operators of transformers are not fused
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
-    own_all_reduce: bool = False  # has a custom all-reduce
+    own_all_reduce: bool = False  # has a custom all-reduce over NVLink
+    own_all_reduce_mesh: bool = False  # also over links without a switch, such as AMD's Infinity Fabric
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
     # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
     pads_heads: bool = False

@@ -11,6 +11,7 @@ from whichgpu.base.display import Displayable
 from whichgpu.base.messages import Message
 from whichgpu.catalog.host import Source
 from whichgpu.decide.answer.other_engines import EngineLine
+from whichgpu.decide.answer.precision_steps import PrecisionStep
 from whichgpu.decide.answer.spot_shares import SpotShare
 from whichgpu.decide.candidate import Candidate, TermLine
 from whichgpu.decide.constraints import Rank, Risk
@@ -46,6 +47,7 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
     shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
     engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs
+    precisions: tuple[PrecisionStep, ...]  # the best candidate at each level of quality, and what each saves
     considered: int
     rejected: Rejected
     why_not: Mapping[str, tuple[Message, ...]]

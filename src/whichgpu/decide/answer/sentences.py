@@ -17,6 +17,7 @@ from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.precision_choices import quality_of
 from whichgpu.decide.configurations.reference_mix import UNIT, indices
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.constraints import Constraints, Rank
@@ -45,7 +46,7 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
     """Return the answer as one sentence; `list_price_day` dates a card's list price and is None if the user gave the price."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
-        "gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_machines(one)}",
+        "gpus": gpu_count_label(one.gpus), "gpu": _gpu_in_precision(one), "machine": f"{one.provider} {_machines(one)}",
         "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": format_duration(time.value),
         "low": format_duration(time.low), "high": format_duration(time.high), "cost": format_amount(cost.amount),
         "currency": cost.currency,
@@ -64,6 +65,12 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
     id = "recommend.seen-stale" if one.price_stale else "recommend.seen"
     price_date = msg(id, day=one.price_observed_at, n=one.price_age_days)
     return msg(f"recommend.sentence-{kind}", where=where, seen=price_date, **values)
+
+
+def _gpu_in_precision(one: Candidate) -> Message | str:
+    """Return the GPU's name, with the precision if the weights are quantised."""
+    quantised = quality_of(one.precision) != "lossless"
+    return msg("recommend.in-precision", gpu=one.gpu_name, precision=one.precision) if quantised else one.gpu_name
 
 
 def sentence_starved(
@@ -169,6 +176,8 @@ def _precision_assumed(precision: str, gpu: Gpu, request: WorkloadRequest) -> Me
     model = request.workload.model
     from_file = isinstance(model, str) and model.lower().endswith(".gguf")
     native = request.shape.native
+    if quality_of(precision) != "lossless" and precision != request.workload.precision:
+        return msg("assumed.precision-chosen", precision=precision)
     if from_file or (native and precision == request.workload.precision and not request.workload.training):
         return msg("assumed.precision-published", precision=precision)
     record = PRECISION_BY_NAME[precision]

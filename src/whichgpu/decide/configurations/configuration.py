@@ -25,7 +25,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True):
     bare: Workload  # the workload as the user wrote it, without defaults
 
     def precision_on(self, gpu: Gpu) -> str:
-        """Return the precision a GPU computes in: the user's if given, else the first default that the GPU has units for."""
+        """Return the model's own precision on a GPU: the user's if given, else the first default that it has units for."""
         usual = self.workload.precision or "bf16"
         if "precision" in self.stated:
             return usual

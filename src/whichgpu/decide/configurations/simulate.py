@@ -28,7 +28,7 @@ from whichgpu.decide.configurations.configuration import (
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import time_range
-from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY, holds_with, may_prefill, with_probability
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY, holds_with, may_hold_with, with_probability
 from whichgpu.decide.constraints import Risk
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
@@ -85,14 +85,11 @@ class Simulator:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
             return replace(one, capacity=one.rate_bound)
-        times, limits = _fastest_times(replica, one), self._replica_range(one)
-        replicas = None
-        if self._risk == "low":
+        times = _fastest_times(replica, one)
+        replicas = self._fewest_by_formula(one, times, BOUND_LEEWAY)
+        if replicas is not None and self._risk == "low":
             slow = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
-            if may_prefill(self._workload, times, slow):
-                wider = limits[0], ceil(limits[1] * slow)
-                replicas = self._fewest_by_formula(one, times.scaled(slow), wider, BOUND_LEEWAY)
-        replicas = replicas or self._fewest_by_formula(one, times, limits, BOUND_LEEWAY)
+            replicas = self._fewest_with_slow_steps(one, times, slow, replicas, BOUND_LEEWAY) or replicas
         return Infeasibility("latency", 0.0) if replicas is None else self._with_replicas(one, replicas)
 
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
@@ -127,19 +124,27 @@ class Simulator:
 
         Slow steps are not simulated: their latencies are scaled by formulas.
         """
-        times = self._servers[key][1]
-        fewest, max_replicas = self._replica_range(one)
-        if factor > 1.0:
-            if not may_prefill(self._workload, times, factor):
-                return None
-            max_replicas = ceil(max_replicas * factor)
-        by_formula = self._fewest_by_formula(one, times.scaled(factor), (fewest, max_replicas))
+        times, max_replicas = self._servers[key][1], ceil(self._replica_range(one)[1] * factor)
+        fewest = self._fewest_by_formula(one, times)
+        if fewest is not None and factor > 1.0:
+            fewest = self._fewest_with_slow_steps(one, times, factor, fewest)
+        if fewest is None:
+            return None
 
         def holds(replicas: int) -> bool:
             latencies = self._simulation(key, one, replicas)
             return latencies is not None and holds_with(self._workload, times, latencies, factor)
 
-        return None if by_formula is None else _fewest(by_formula, max_replicas, holds)
+        return _fewest(fewest, max_replicas, holds)
+
+    def _fewest_with_slow_steps(
+        self, one: Configuration, times: ServiceTimes, factor: float, fewest: int, leeway: float = 1.0
+    ) -> int | None:
+        """Return the fewest replicas, at least `fewest`, that may keep the objectives with slow steps; None if none do."""
+        max_replicas, dp = ceil(self._replica_range(one)[1] * factor), one.parallel.dp
+        return _fewest(
+            fewest, max_replicas, lambda count: may_hold_with(self._workload, times, self._rate / count / dp, factor, leeway)
+        )
 
     def with_max_rate(self, group: Group, one: Configuration) -> Configuration:
         """Return a simulated configuration with the highest request rate per second that one replica sustains.
@@ -187,12 +192,10 @@ class Simulator:
         )
         return fewest, ceil(safe * MAX_REPLICAS_FACTOR + 0.5)
 
-    def _fewest_by_formula(
-        self, one: Configuration, times: ServiceTimes, limits: tuple[int, int], leeway: float = 1.0
-    ) -> int | None:
-        """Return the fewest replicas within `limits` that may keep the objectives according to formulas; None if none do."""
+    def _fewest_by_formula(self, one: Configuration, times: ServiceTimes, leeway: float = 1.0) -> int | None:
+        """Return the fewest replicas that may keep the objectives according to formulas; None if no number does."""
         workload, dp = self._workload, one.parallel.dp
-        return _fewest(*limits, lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
+        return _fewest(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
 
 
 def _fewest(fewest: int, max_replicas: int, holds: Callable[[int], bool]) -> int | None:
@@ -295,7 +298,7 @@ def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> Unti
     """Return one replica with its scheduler limits (KV blocks, sequences, tokens); None if no KV cache fits by the weights."""
     shape = as_transformer(request.shape)
     tp, pp = one.parallel.tp, one.parallel.pp
-    base = with_precision(request.workload, one.precision)
+    base = with_precision(request.workload, one.precision, request.stated)
     workload = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     try:
         limits = scheduler_limits(workload, shape, group.gpu, None, _context(workload))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from whichgpu.decide.configurations.configuration import ReplicaSimulation
 from whichgpu.decide.configurations.ranges import TimeRange
 from whichgpu.estimate.serving.service_times import ServiceTimes
-from whichgpu.estimate.serving.tpot_tail import scaled_waits
+from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
 from whichgpu.workload.workload import Workload
 
 SAFE_PROBABILITY = 0.9  # Probability with which a candidate of low risk keeps its limits (set by judgement).
@@ -32,9 +32,15 @@ def holds_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimula
     return _within(ttft, workload.ttft_max) and _within(tpot, workload.tpot_max)
 
 
-def may_prefill(workload: Workload, times: ServiceTimes, factor: float) -> bool:
-    """Return whether a prompt alone on a replica keeps the limit of TTFT if steps take `factor` times as long."""
-    return _within(float(times.curve[1][0]) * factor, workload.ttft_max)
+def may_hold_with(workload: Workload, times: ServiceTimes, rate: float, factor: float, leeway: float = 1.0) -> bool:
+    """Return whether the objectives may hold at a request rate if steps take `factor` times as long, by formulas alone.
+
+    Only then is it simulated. `leeway` is a factor on rate and limits.
+    """
+    if rate * factor > leeway * times.saturation or not _within(float(times.curve[1][0]) * factor, workload.ttft_max):
+        return False
+    limit = workload.tpot_max
+    return limit is None or tpot_tail(times.scaled(factor), rate, workload.percentile) <= leeway * limit
 
 
 def with_probability(

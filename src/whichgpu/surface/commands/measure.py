@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from whichgpu.api.measure.endpoint import EndpointAnswer
 from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer, headline
 from whichgpu.api.request.field import flag_of
 from whichgpu.api.request.machine import MeasureRequest
@@ -20,6 +22,7 @@ from whichgpu.base.units import format_bandwidth, format_seconds, significant
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.record import MicroResult, Record, StepResult
 from whichgpu.surface.commands.command import Request, command, command_named, read_flags
+from whichgpu.surface.commands.render.endpoint import show_endpoint
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import ParsedWorkload
@@ -36,13 +39,17 @@ class TransferredRecord(msgspec.Struct, frozen=True):
     path: str
 
 
-def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | TransferredRecord:
-    """Benchmark this machine's GPU, verify an estimate on it, or export or import a measurement record, as requested."""
+def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | TransferredRecord | EndpointAnswer:
+    """Benchmark this machine's GPU or a server, verify an estimate, or export or import a measurement record, as requested."""
     from whichgpu.api.measure.measure import import_record, share_record, verify
 
     values = read(MeasureRequest, request, session.spell)
     if sum(name in values for name in ("verify", "share", "imported")) > 1:
         raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
+    if values.get("endpoint") is not None:
+        return _measure_endpoint(session, values)
+    if extra := next((name for name in ("concurrency", "yes") if name in values), None):
+        raise UsageError("usage", msg("error.endpoint-only", flag=flag_of(extra)), msg("hint.bad-endpoint"))
     if path := values.get("share"):
         return TransferredRecord("measure.shared", share_record(path), str(request["share"]))
     if path := values.get("imported"):
@@ -74,6 +81,24 @@ def read_claim(text: str) -> ParsedWorkload:
     return workload(values, flag_of)
 
 
+def _measure_endpoint(session: Session, values: Mapping[str, Any]) -> EndpointAnswer:
+    from whichgpu.api.measure import endpoint as verbs
+
+    if extra := next((name for name in ("share", "imported") if name in values), None):
+        flag = "--import" if extra == "imported" else flag_of(extra)
+        raise UsageError("usage", msg("error.endpoint-alone", flag=flag), msg("hint.see-help", command="whichgpu measure"))
+    question = verbs.EndpointQuestion(
+        values["endpoint"],
+        verbs.parse_levels(values["concurrency"]) if "concurrency" in values else verbs.LEVELS,
+        60.0 * values.get("minutes", DEFAULT_MINUTES),
+        read_claim(values["verify"]) if "verify" in values else None,
+        bool(values.get("yes")),
+        not values.get("no_keep"),
+        not values.get("no_own_measurements"),
+    )
+    return verbs.measure_endpoint(question, os.environ.get(verbs.KEY_VARIABLE) or None, session.catalog, session.say)
+
+
 def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
     from whichgpu.api.measure import measure as verbs
 
@@ -91,8 +116,10 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
 
 
 @command("measure", MeasureRequest, ask=measure)
-def show(session: Session, answer: MeasureAnswer | VerifyAnswer | TransferredRecord) -> int:
+def show(session: Session, answer: MeasureAnswer | VerifyAnswer | TransferredRecord | EndpointAnswer) -> int:
     """Print benchmark results, whether an estimate was confirmed, or where a measurement record was written."""
+    if isinstance(answer, EndpointAnswer):
+        return show_endpoint(session, answer)
     if isinstance(answer, VerifyAnswer):
         return _show_verified(session, answer)
     return _show_transferred(session, answer) if isinstance(answer, TransferredRecord) else _show_measured(session, answer)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.text_width import wrap
+from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface import tables
@@ -25,11 +26,12 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     """Print a recommendation in at most 25 lines of whole words, each line within the terminal's width."""
     header, rows = _table(session, answer)
     reasons, risks, changes = _reasons(answer.answer), _risks(answer), _changes(answer)
+    steps = [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions)]
     absent_gpus = [reason for one in answer.why_not.values() for reason in one[:1]]
     last = msg("recommend.more", command=answer.reproduce.command.partition(" --as-of")[0] + " --long")
 
     def line_count() -> int:
-        texts = _lines(session, [answer.sentence, *reasons, *risks, *changes, *absent_gpus, last])
+        texts = _lines(session, [answer.sentence, *steps, *reasons, *risks, *changes, *absent_gpus, last])
         return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
 
     for part, min_length in ((rows, 3), (risks, 1), (changes, 1), (reasons, 2), (rows, 1)):
@@ -38,7 +40,7 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     for text in _lines(session, [answer.sentence]):
         session.note(text)
     session.table(header, rows)
-    for text in _lines(session, [*reasons, *risks, *changes, *absent_gpus, last]):
+    for text in _lines(session, [*steps, *reasons, *risks, *changes, *absent_gpus, last]):
         session.note(text)
 
 

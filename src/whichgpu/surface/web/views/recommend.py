@@ -19,7 +19,7 @@ from whichgpu.workload.tasks import RUN_TASKS
 
 # Fields of the form that each task uses; values left from another task are not part of the request.
 TASK_FIELDS = {
-    "serve": ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
+    "serve": ("mode", "people", "rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
     "batch": ("seq_in", "seq_out", "samples"),
     "embed": ("seq_in", "samples"),
     "finetune": ("seq_in", "batch", "epochs", "samples", "lora_rank", "qlora"),

@@ -27,6 +27,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def chunked_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
+    """Return the operators of a prefill in the steps that its engine makes of it, or of one decode step if `context` is given.
+
+    An engine processes at most a chunk of tokens in a step: each step reads the weights, and the experts that its tokens touch.
+    """
+    chunk = _chunk_tokens(engine_record(workload.engine, workload.year))
+    tokens = batch * length
+    if context is not None or not np.any(tokens > chunk):
+        return fused_pass(workload, shape, batch, length, context)
+    steps = np.maximum(tokens / chunk, 1.0)
+    launches = np.ceil(steps) / steps  # The last step is launched as a whole even if it is short.
+    ops = fused_pass(workload, shape, batch / steps, length, None)
+    return [op.with_calls(op.calls * launches).times(steps) for op in ops]
+
+
+def _chunk_tokens(engine: EngineRecord) -> float:
+    """Return the most tokens of a step; llama.cpp's micro-batches are split in its own kernels."""
+    if engine.kernels.weight_only_gemm == "gguf":
+        return np.inf
+    return engine.memory.chunk_large or engine.memory.chunk or np.inf
+
+
 def fused_pass(
     workload: Workload,
     shape: Transformer,
@@ -37,7 +59,7 @@ def fused_pass(
     cached: float = 0.0,
     micro_batch: float = 0.0,
 ) -> list[Op]:
-    """Return the operators of a pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
+    """Return the operators of one pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
 
     Each sequence has `cached` tokens in the KV cache before a prefill, which llama.cpp runs in micro-batches of `micro_batch`
     tokens, or of its default.
@@ -76,8 +98,7 @@ def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number) 
         largest = engine.kernels.graph_tokens_gpt_oss or largest
     if not largest:
         return 0.0
-    chunk = engine.memory.chunk_large or engine.memory.chunk or np.inf
-    launched: Number = calls * np.where(tokens > largest, np.ceil(tokens / chunk), 0.0)
+    launched: Number = calls * np.where(tokens > largest, 1.0, 0.0)
     return launched
 
 
