@@ -19,7 +19,8 @@ DAY = date(2026, 8, 1)
 @cache
 def served(risk: Any = None, **limits: Any) -> RecommendAnswer:
     query = Requirements(**{"gpu": "RTX 5090,L40S,H100 SXM", "risk": risk, **limits})
-    return recommend("serve", "llama-3.1-8b", query, DAY, own=False, rate="6/s", ttft="1s", tpot="60ms")
+    fields = {"rate": "6/s", "ttft": "1s", "tpot": "60ms", "precision": "bf16"}
+    return recommend("serve", "llama-3.1-8b", query, DAY, own=False, **fields)
 
 
 @cache
@@ -86,7 +87,7 @@ def test_a_budget_is_kept_with_the_probability_of_the_cost() -> None:
 
 def test_an_extrapolated_answer_names_a_measured_one() -> None:
     query = Requirements(rank="cost", gpu="RTX A6000,H100 SXM")
-    answer = recommend("batch", "llama-3.1-8b", query, DAY, own=False, engine="sglang")
+    answer = recommend("batch", "llama-3.1-8b", query, DAY, own=False, engine="sglang", precision="bf16")
     assert answer.answer.gpu == "rtx-a6000"
     assert answer.answer.new_on
     assert answer.measured is not None
