@@ -233,7 +233,8 @@ class Design:
     def _part(self, part: int, rows: np.ndarray) -> PartOfRows:
         none = np.zeros(len(rows), dtype=bool)
         concurrent = np.column_stack([self.launches[rows]] * 2 + [none, self.overlaps[rows]])
-        return PartOfRows(*(side[rows] for side in self.parts[part]), self.launches[rows], concurrent)
+        terms, floors = self.parts[part]
+        return PartOfRows(terms[rows], floors[rows], self.launches[rows], concurrent)
 
     def calibration(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> Calibration:
         """The fitted corrections as the product reads them, without those too close to 1 to matter."""
