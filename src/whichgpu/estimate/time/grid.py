@@ -82,7 +82,7 @@ def evaluate_grid(
 
 
 def scheduled_sequences(workload: Workload, batch: Number) -> Number:
-    """Return the sequences a serving engine schedules at every token, in units of vLLM's host work of 2024; 0 for other engines."""
+    """Return the sequences a serving engine schedules at every token, by vLLM's host work of 2024; 0 for other engines."""
     engine = engine_record(workload.engine, workload.year)
     return batch * engine.host.sequence_work if engine.style == "serving" else 0.0
 
