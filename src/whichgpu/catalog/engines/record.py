@@ -46,6 +46,7 @@ class KernelTraits(RecordSection, frozen=True):
     dequantised_expert_calls: float = 0.0
     graph_tokens: int = 0  # tokens of the largest step that is replayed from a CUDA graph; 0: every step is
     graph_tokens_gpt_oss: int = 0  # the same for gpt-oss, if the engine captures larger steps of it
+    launches_mixed_moe: bool = False  # steps of an MoE with prefill and decode tokens are launched kernel by kernel at any size
     unfused_graph: bool = False  # no kernels are fused, and prefill writes attention scores to memory (llama.cpp until 2025)
 
 
@@ -117,6 +118,7 @@ class HostCosts(RecordSection, frozen=True):
     """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
     overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
+    sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False

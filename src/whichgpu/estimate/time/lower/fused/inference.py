@@ -58,11 +58,12 @@ def fused_pass(
     *,
     cached: float = 0.0,
     micro_batch: float = 0.0,
+    mixed: bool | np.ndarray = False,
 ) -> list[Op]:
     """Return the operators of one pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
 
     Each sequence has `cached` tokens in the KV cache before a prefill, which llama.cpp runs in micro-batches of `micro_batch`
-    tokens, or of its default.
+    tokens, or of its default. `mixed` states whether decode tokens share the step.
     """
     engine = engine_record(workload.engine, workload.year)
     precision = workload.precision or "bf16"
@@ -80,7 +81,7 @@ def fused_pass(
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    calls = _calls_per_kernel(engine, shape, step.rows)
+    calls = _calls_per_kernel(engine, shape, step.rows, mixed)
     new_kernels: Callable[[], FusedKernels] = partial(FusedKernels, stored, engine.kernels, calls)
     if engine.kernels.weight_only_gemm == "gguf":
         tokens = micro_batch or float(engine.memory.chunk or np.inf)
@@ -88,17 +89,19 @@ def fused_pass(
     return _ModelKernels(workload, shape, stored, engine.kernels, new_kernels).run(step)
 
 
-def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number) -> Number:
+def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number, mixed: bool | np.ndarray) -> Number:
     """Return the framework calls per kernel of a pass over `tokens` tokens: none in steps that a CUDA graph replays."""
     calls = engine.kernels.calls_per_kernel
     if not engine.captures_graphs:
         return calls
     largest = engine.kernels.graph_tokens
-    if shape.experts and shape.experts.bias:  # gpt-oss alone has experts with biases
+    gpt_oss = shape.experts is not None and shape.experts.bias  # It alone has experts with biases.
+    if gpt_oss:
         largest = engine.kernels.graph_tokens_gpt_oss or largest
     if not largest:
         return 0.0
-    launched: Number = calls * np.where(tokens > largest, 1.0, 0.0)
+    mixed = mixed if shape.experts and not gpt_oss and engine.kernels.launches_mixed_moe else False
+    launched: Number = calls * np.where((tokens > largest) | mixed, 1.0, 0.0)
     return launched
 
 
