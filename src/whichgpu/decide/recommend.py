@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
-
-import numpy as np
 
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult
@@ -22,7 +20,9 @@ class RankedCandidates(NamedTuple):
     candidates: Candidates
     order: Ints
     results: list[GroupResult]
-    any_quality: Ints = np.zeros(0, dtype=np.int64)  # indices of those that pass if the limit of quality is waived, best first
+    waived: Mapping[str, Ints] = {}  # indices of those that pass without one limit, best first, by the limit's name
+    tied_with: int | None = None  # index of the candidate that the first was preferred to, although it costs up to 3% less
+    tie_reason: str = ""  # measured or roomier
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
@@ -32,7 +32,7 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 def rank_candidates(
     screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader,
-    any_quality: Order | None = None,
+    waived: Mapping[str, Order] | None = None,
 ) -> RankedCandidates:  # fmt: skip
     """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
@@ -51,5 +51,5 @@ def rank_candidates(
             if not refined:  # Every leader is refined, so the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
-    others = order if any_quality is None else any_quality(candidates)
-    return RankedCandidates(candidates, refiner.comparable(candidates, order), results, refiner.comparable(candidates, others))
+    others = {name: refiner.comparable(candidates, sort_waived(candidates)) for name, sort_waived in (waived or {}).items()}
+    return RankedCandidates(candidates, refiner.comparable(candidates, order), results, others)

@@ -111,6 +111,11 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
     )
 
 
+def any_seller_line(one: Candidate, kind: str) -> Message:
+    """Return a message that names a cheaper candidate from a marketplace or on a card for desktops."""
+    return msg("recommend.any-seller", what=candidate_summary(one, kind), provider=one.provider)
+
+
 def candidate_summary(one: Candidate, kind: str) -> Message:
     """Return a message that describes a candidate in a few words: GPUs, cost, and speed or time."""
     values = {"gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "currency": one.cost.currency}

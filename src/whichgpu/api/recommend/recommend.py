@@ -18,6 +18,7 @@ from whichgpu.decide.question import ANY_MODEL, Question
 from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
+from whichgpu.decide.ties import settle_tie
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
@@ -60,21 +61,27 @@ def recommend_spelled(
     def any_quality(candidates: Candidates) -> Ints:
         return candidates.order(rank, market, waived=("quality",))
 
-    def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
+    def any_seller(candidates: Candidates) -> Ints:
+        return candidates.order(rank, market, waived=("seller",))
+
+    def others_shown(candidates: Candidates) -> list[int]:
         steps = best_by_quality(candidates, any_quality(candidates), groups)
-        return [*distinct(candidates, order, groups, limit), *steps.values()]
+        return [*steps.values(), *any_seller(candidates)[:1].tolist()]
+
+    def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
+        return [*distinct(candidates, order, groups, limit), *others_shown(candidates)]
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
-        steps = best_by_quality(candidates, any_quality(candidates), groups)
-        return (*shortlist(candidates, order, groups, market, limit, explained).all, *steps.values())
+        return (*shortlist(candidates, order, groups, market, limit, explained).all, *others_shown(candidates))
 
-    ranked = rank_candidates(
-        screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown, any_quality
-    )  # fmt: skip
+    waived = {"quality": any_quality, "seller": any_seller}
+    ranked = rank_candidates(screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown, waived)
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 
         raise no_answer(question, screened, ranked)
+    tie = settle_tie(ranked.candidates, ranked.order, screened, rank)
+    ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
     return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
 
 

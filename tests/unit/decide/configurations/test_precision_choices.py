@@ -55,12 +55,12 @@ def test_each_level_of_quality_costs_no_more_than_the_one_before() -> None:
     default = answer(None)
     assert default.answer.precision == "fp8"
     steps = {step.quality: step for step in default.precisions}
-    assert list(steps) == list(QUALITIES)
-    assert float(steps["lossless"].cost.amount) == pytest.approx(costs[0], rel=0.01)
-    assert float(steps["near-lossless"].cost.amount) == pytest.approx(costs[1], rel=0.01)
+    assert list(steps)[:2] == list(QUALITIES[:2])
     assert (steps["near-lossless"].saving or 0.0) > 0.2
     assert steps["near-lossless"].loss is not None
-    assert not steps["any"].allowed
+    assert steps["near-lossless"].allowed
+    named = {step.quality: step for step in answer("lossless").precisions}
+    assert not named["near-lossless"].allowed
 
 
 def test_nothing_in_the_budget_but_in_four_bits_is_said() -> None:
