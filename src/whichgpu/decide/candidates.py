@@ -212,7 +212,7 @@ def _unreliable(constraints: Constraints, market: Market, groups: Groups, group:
 
 
 def _age_factor(workload: Workload, market: Market, offer: Ints) -> Floats:
-    """Return the factor by which each candidate's cost counts more in a ranking, by the age of its price; 1 except for services."""
+    """Return the factor by which each candidate's cost counts more in a ranking, by its price's age; 1 except for services."""
     if workload.rate is None:
         return np.ones(len(offer))
     age = np.where(market.terms[offer] == "owned", 0, market.age_days[offer])
