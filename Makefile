@@ -69,6 +69,7 @@ format: environment
 
 refit: environment
 	@cd "$(ROOT)" && PYTHONPATH=src:tools OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m benchmarks.accuracy_pages
 	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" tools/digests
 
 docs: environment

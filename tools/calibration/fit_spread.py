@@ -60,7 +60,7 @@ def refit() -> str:
     """Fit without each level of each axis, then the terms of the ranges on these predictions; a sentence on the result."""
     fits = GroupLeaveOut()
     single = all_folds(fits.single, fits.full_theta)
-    held = held_out(fits.single, fits.full_theta, single)
+    held = held_out(fits.single, single)
     residuals = step_residuals(fits.single, held) + group_residuals(fits, single)
     ends = cross_fitted(residuals)
     scale = widening(residuals, ends)

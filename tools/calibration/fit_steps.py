@@ -94,6 +94,7 @@ class Example(msgspec.Struct, frozen=True):
     row: Any = None
     axes: Axes = NO_AXES
     later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that starts when the first ends
+    latency: float = 0.0  # seconds of the request outside its steps, which are neither in `seconds` nor fitted
 
     @property
     def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -251,14 +252,14 @@ class Design:
 
     def predict_with(self, calibration: Calibration, rows: Iterable[int]) -> np.ndarray:
         """Log seconds of these rows, as the product estimates them with these corrections."""
-        return np.asarray(np.log([step.wall[0, 0] for step in self._estimates(calibration, rows)]))
+        return np.asarray(np.log([step.wall[0, 0] for step in self.estimates_with(calibration, rows)]))
 
-    def host_bound(self, theta: np.ndarray) -> np.ndarray:
-        """Rows bound by launch overhead: they measure the host, not the GPU."""
-        estimates = self._estimates(self.calibration(theta), range(len(self.examples)))
-        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in estimates]) & self.launches)
+    def errors(self, predicted: np.ndarray) -> np.ndarray:
+        """Log of predicted over measured seconds of every row, both with the latency of its request, as an estimate has it."""
+        latency = np.array([example.latency for example in self.examples])
+        return np.asarray(np.log((np.exp(predicted) + latency) / (np.exp(self.actual) + latency)))
 
-    def _estimates(self, calibration: Calibration, rows: Iterable[int]) -> list[StepSeconds]:
+    def estimates_with(self, calibration: Calibration, rows: Iterable[int]) -> list[StepSeconds]:
         """Estimated time of each row, with rounded multipliers as in the product."""
         shape, blank = (len(TERMS), 1, 1), np.zeros((1, 1))
         found = []
@@ -295,7 +296,7 @@ def _substitute_years(examples: Sequence[Example]) -> dict[str, str]:
 
 
 class Fold(msgspec.Struct, frozen=True):
-    """A fit without the examples of one group: their places, its multipliers, and its log predictions of all examples."""
+    """A fit without the examples of one group: their places, its multipliers, and its log predictions of them."""
 
     left: np.ndarray
     theta: np.ndarray
@@ -316,7 +317,7 @@ def left_out(folds: Mapping[str, Fold], count: int) -> np.ndarray:
     """Log predictions of every example by the fit without its group; NaN if there is none."""
     predictions = np.full(count, np.nan)
     for fold in folds.values():
-        predictions[fold.left] = fold.predicted[fold.left]
+        predictions[fold.left] = fold.predicted
     return predictions
 
 
@@ -326,7 +327,8 @@ def _without(work: tuple[Design, np.ndarray, np.ndarray]) -> Fold:
     supported = np.zeros(len(design.parameters) + 1, dtype=bool)
     supported[design.places[~left].ravel()] = True
     theta = np.where(supported[:-1], design.fit(~left, np.where(supported[:-1], start, 0.0)), 0.0)
-    return Fold(np.flatnonzero(left), theta, design.predict(theta, range(len(left))))
+    places = np.flatnonzero(left)
+    return Fold(places, theta, design.predict(theta, places.tolist()))
 
 
 def whose_multiplier(level: str, term: str) -> str | None:

@@ -46,7 +46,7 @@ def step_residuals(design: Design, held: HeldOut) -> list[Residual]:
     found: list[Residual] = []
     for axis, level in axes.items():
         levels = [level(example) for example in design.examples]
-        found += _residuals(axis, design.actual - getattr(held, axis), rows, known, levels)
+        found += _residuals(axis, -design.errors(getattr(held, axis)), rows, known, levels)
     return found
 
 

@@ -49,6 +49,8 @@ class Candidates(msgspec.Struct, frozen=True):
     run_settings: RunSettings
     age_factor: Floats  # factor by which an old price of a service counts more in a ranking
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
+    risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
+    slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
         """Return what one candidate's run costs if its work took longer, one entry for each factor on the hours of work."""
@@ -61,10 +63,11 @@ class Candidates(msgspec.Struct, frozen=True):
         limits = [lost for name, lost in self.missed.items() if name not in waived]
         return ~np.any(limits, axis=0) if limits else np.ones(len(self.group), dtype=bool)
 
-    def score(self, rank: Rank, waived: Collection[str] = ()) -> Floats:
+    def score(self, rank: Rank, waived: Collection[str] = (), slow: RunCost | None = None) -> Floats:
         """Return a score per candidate by `rank`: less is better, infinite if a limit is missed; it rises with cost and time."""
+        run, pace = (slow, slow.hours) if slow else (self.run_cost, self.pace)
         with np.errstate(divide="ignore"):
-            cost, hours = np.log(np.maximum(self.run_cost.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
+            cost, hours = np.log(np.maximum(run.cost, 1e-12)), np.log(np.maximum(pace, 1e-12))
         aged = np.log(self.age_factor)
         cost = cost + aged
         scores = {
@@ -75,19 +78,21 @@ class Candidates(msgspec.Struct, frozen=True):
         }
         return np.where(self.passing(waived), scores[rank], np.inf)
 
-    def order(self, rank: Rank, market: Market, waived: Collection[str] = ()) -> Ints:
+    def order(self, rank: Rank, market: Market, waived: Collection[str] = (), cautious: bool = False) -> Ints:
         """Return indices of passing candidates, best first; ties go to lower cost, less time, shorter round trip, newer price.
 
         By time, candidates within about 0.1%, which no estimate can tell apart, go by the memory of their GPUs first. Limits in
-        `waived` are not applied.
+        `waived` are not applied. If `cautious`, those that may miss a limit come last, and runs are compared with slow steps.
         """
         observed = -market.table.days[1][market.rows][self.offer].astype(float)
         trip = np.nan_to_num(market.round_trip[self.offer], nan=1e9)
-        score = np.round(self.score(rank, waived), 3 if rank == "time" else 9)
+        score = np.round(self.score(rank, waived, self.slow if cautious else None), 3 if rank == "time" else 9)
         cost, hours = np.round(self.run_cost.cost, 6), np.round(self.pace, 6)
         ties = (cost, hours) if rank != "time" else (-market.memory[self.offer], hours, cost)
         instance = market.table.column("instance")[market.rows][self.offer]
         order = np.lexsort((instance, observed, trip, *reversed(ties), score))
+        if cautious and self.risky is not None:
+            order = order[np.argsort(self.risky[order], kind="stable")]
         return order[np.isfinite(score[order])]
 
     def configuration_at(self, at: int) -> Configuration:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import GroupResult
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.refine import Leaders, refiner_for
+from whichgpu.decide.risk import with_slow_steps
 from whichgpu.price.table import Ints
 
 Order = Callable[[Candidates], Ints]  # A function that returns indices of the candidates that pass, best first.
@@ -45,11 +48,20 @@ def rank_candidates(
         results = starting
         while True:
             candidates = screened.join(results)
+            if screened.risk == "low":
+                candidates = with_slow_steps(candidates, screened)
             order = sort(candidates)
             first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
             refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
             if not refined:  # Every leader is refined, so the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
+    order = refiner.comparable(candidates, order)
     others = {name: refiner.comparable(candidates, sort_waived(candidates)) for name, sort_waived in (waived or {}).items()}
-    return RankedCandidates(candidates, refiner.comparable(candidates, order), results, others)
+    rows = list(displayed(candidates, order)) if len(order) else []
+    completed = refiner.completed(dict.fromkeys(candidates.group[rows].tolist()))
+    if completed:
+        results = [completed.get(group, result) for group, result in enumerate(results)]
+        configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
+        candidates = replace(candidates, configurations=configurations)
+    return RankedCandidates(candidates, order, results, others)

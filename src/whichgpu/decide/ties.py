@@ -11,12 +11,12 @@ from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.decide.constraints import Rank
 from whichgpu.decide.question import EvaluatedQuestion
+from whichgpu.decide.risk import MEASURED_TIERS
 from whichgpu.price.table import Ints
 
 TIE = 1.03  # Candidates whose cost differs by less than this factor are a tie (assumed).
 ROOMIER = 1.1  # Factor of capacity, or of memory left, from which one counts as roomier (assumed).
 MAX_COMPARED = 12  # Candidates of a tie that are compared, the best of each group of GPUs (assumed).
-MEASURED_TIERS = ("here", "measured", "kin")
 
 
 class Tie(NamedTuple):
@@ -34,6 +34,8 @@ def settle_tie(candidates: Candidates, order: Ints, screened: EvaluatedQuestion,
     first = int(order[0])
     cost = candidates.run_cost.cost * candidates.age_factor
     tied = order[cost[order] <= float(cost[first]) * TIE]
+    if candidates.risky is not None:  # One that may miss a limit never replaces one that keeps it.
+        tied = tied[candidates.risky[tied] <= candidates.risky[first]]
     best_of_group: dict[int, int] = {}
     for at in (first, *tied.tolist()):
         best_of_group.setdefault(int(candidates.group[at]), at)

@@ -24,6 +24,12 @@ def _ranks() -> tuple[str, ...]:
     return RANKS
 
 
+def _risks() -> tuple[str, ...]:
+    from whichgpu.decide.constraints import RISKS
+
+    return RISKS
+
+
 def _qualities() -> tuple[str, ...]:
     from whichgpu.decide.constraints import QUALITIES
 
@@ -51,6 +57,7 @@ class ConstraintFields(MarketFields, total=False):
     max_latency: Annotated[Duration | None, Field(TIME, "TIME", example="100ms")]
     exchange_rate: Annotated[str | Mapping[str, float] | None, Field(Pairs(), "CODE=RATE")]
     budget: Annotated[Price | None, Field(MONEY, "MONEY", example="2usd/h")]
+    risk: Annotated[str | None, Field(Words("risk", _risks), "low|even", example="even")]
     owned: Annotated[NameList | None, Field(Names(), "GPUS", example="8xV100-SXM-16GB")]
     startup: Annotated[Duration | None, Field(TIME, "TIME")]
     interruptions: Annotated[str | None, Field(Plain(), "N/h")]

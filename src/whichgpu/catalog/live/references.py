@@ -79,10 +79,10 @@ class ReferencePrices:
         else:
             terms, other = _FIRM, ((provider, instance, "on-demand"), shares)
             own = wide if alias else (1.0 / JUMP, JUMP)
-        known = self._of(gpu)
-        offer, floor = (provider, instance, includes, term), known.floor(terms)
+        history = self._of(gpu)
+        offer, floor = (provider, instance, includes, term), history.floor(terms)
         for key, (low_factor, high_factor) in (((*offer, region), own), (offer, own), other, ((terms,), wide)):
-            if (extremes := known.ranges.get(key)) is not None:
+            if (extremes := history.ranges.get(key)) is not None:
                 low, high = max(extremes.low * low_factor, floor), extremes.high * high_factor
                 return PriceRange(extremes.low, extremes.high, low, high, machine_known=key != (terms,))
         return None
@@ -92,8 +92,8 @@ class ReferencePrices:
 
         It is compared with all sellers of the GPU: no price per GPU that somebody asks already is too low.
         """
-        known = self._of(gpu)
-        firm, spot, usual = known.ranges.get((_FIRM,)), known.ranges.get((_SPOT,)), known.usual
+        history = self._of(gpu)
+        firm, spot, usual = history.ranges.get((_FIRM,)), history.ranges.get((_SPOT,)), history.usual
         if firm is None:
             return None
         each, lowest = dollars / gpus, firm.low if spot is None else min(firm.low, spot.low)
@@ -107,8 +107,8 @@ class ReferencePrices:
 
     def market_words(self, gpu: str, gpus: float, dollars: float) -> str:
         """Return a price per GPU hour and the range and median of the GPU's sellers, as text in US dollars."""
-        known = self._of(gpu)
-        firm, usual = known.ranges[_FIRM,], "" if known.usual is None else f" (median {known.usual:.3g})"
+        history = self._of(gpu)
+        firm, usual = history.ranges[_FIRM,], "" if history.usual is None else f" (median {history.usual:.3g})"
         return f"{dollars / gpus:.3g} USD / GPU h; {firm.low:.3g}-{firm.high:.3g} USD{usual}"
 
 

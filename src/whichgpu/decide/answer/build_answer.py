@@ -17,6 +17,7 @@ from whichgpu.decide.answer.missing_support import missing_support, missing_supp
 from whichgpu.decide.answer.other_engines import other_engines
 from whichgpu.decide.answer.precision_steps import PrecisionStep, precision_steps
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
+from whichgpu.decide.answer.safest import measured_alternative, safest_of
 from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
@@ -68,7 +69,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         explained = [*compared_gpus, *(id for ids in requested for id in ids)]
         picked = shortlist(candidates, order, screened.groups, market, limit, explained)
         first, *others = picked.listed
-        rows = {at: self._row(at) for at in picked.all}
+        measured_at = measured_alternative(candidates, order, screened)
+        rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at))}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
         best = self._with_preference(rows[first], rows[picked.cheapest])
@@ -83,9 +85,11 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         near = self._evidence(best) if modelled else NearEvidence()
         missing = missing_support(group.gpu, request.workload, modelled and request.shape.is_generative)
         return RecommendAnswer(
-            request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, kind=work_kind(modelled, screened.work),
+            request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, risk=screened.risk,
+            kind=work_kind(modelled, screened.work),
             answer=best, sentence=self._headline(first, best), runner_up=rows[others[0]] if others else None,
-            cheapest=rows[picked.cheapest], fastest=rows[picked.fastest],
+            cheapest=rows[picked.cheapest], fastest=rows[picked.fastest], safest=safest_of(list(rows.values())),
+            measured=next((rows[at] for at in measured_at), None),
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
