@@ -16,12 +16,12 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.build_answer import AnswerBuilder
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.answer.safest import measured_alternative
+from whichgpu.decide.answer.ties import settle_tie
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import ANY_MODEL, Question
 from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
-from whichgpu.decide.ties import settle_tie
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
