@@ -25,16 +25,16 @@ def fastest_of_each_kind(rows: Sequence[Measurement]) -> list[Measurement]:
     Of those it keeps the largest batch, nearest to its floor, for each source, GPU, family of models and precision, and all
     rows of the groups in which some are known to beat their floors, so that their number is still checked.
     """
-    known = {(one.source, one.gpu, one.family) for one in exceptions()}
-    kept, largest = [], dict[tuple[Any, ...], Measurement]()
+    groups = {(one.source, one.gpu, one.family) for one in exceptions()}
+    rest, largest = [], dict[tuple[Any, ...], Measurement]()
     for row in rows:
-        if row.kind not in ("forward", "train") or (row.source, row.gpu, row.family) in known:
-            kept.append(row)
+        if row.kind not in ("forward", "train") or (row.source, row.gpu, row.family) in groups:
+            rest.append(row)
             continue
         alike = row.source, row.gpu, row.kind, row.family, row.request.get("precision")
         if alike not in largest or batch_size(row) > batch_size(largest[alike]):
             largest[alike] = row
-    return [*kept, *largest.values()]
+    return [*rest, *largest.values()]
 
 
 def batch_size(row: Measurement) -> tuple[int, float]:

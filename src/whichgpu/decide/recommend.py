@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult
 from whichgpu.decide.question import EvaluatedQuestion
-from whichgpu.decide.refine import Leaders, refiner_for
+from whichgpu.decide.refine import Leaders, Refiner, refiner_for
 from whichgpu.price.table import Ints
 
 Order = Callable[[Candidates], Ints]  # A function that returns indices of the candidates that pass, best first.
@@ -37,14 +37,32 @@ def rank_candidates(
     refiners make one pass over the rows in `listed`; that of services makes a second over all rows in `displayed`.
     """
     refiner = refiner_for(screened)
+    for ranked in _rankings(screened, refiner, sort, listed, displayed):
+        last = ranked
+    return last._replace(order=refiner.comparable(last.candidates, last.order))
+
+
+def any_passes(screened: EvaluatedQuestion, sort: Order) -> bool:
+    """Return whether any candidate passes; the search ends at the first that passes after its exact evaluation."""
+    refiner = refiner_for(screened)
+    for ranked in _rankings(screened, refiner, sort, leader, leader):
+        if not refiner.done.keys().isdisjoint(ranked.candidates.group[ranked.order].tolist()):
+            return True
+    return len(refiner.comparable(ranked.candidates, ranked.order)) > 0
+
+
+def _rankings(
+    screened: EvaluatedQuestion, refiner: Refiner, sort: Order, listed: Leaders, displayed: Leaders
+) -> Iterator[RankedCandidates]:
+    """Yield the ranking after every refinement of its leaders; the last is the one whose leaders are all refined."""
     for starting, leaders in refiner.passes(listed, displayed):
         results = starting
         while True:
             candidates = screened.join(results)
             order = sort(candidates)
+            yield RankedCandidates(candidates, order, results)
             first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
             refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
             if not refined:  # Every leader is refined, so the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
-    return RankedCandidates(candidates, refiner.comparable(candidates, order), results)
