@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -132,6 +133,16 @@ def test_a_longer_time_to_first_token_is_planned_too_and_costs_no_more() -> None
     assert [[row["holds"] for row in one["simulation"]] for one in plans] == [[True]] * 4
     gpus = [sum(group["gpus"] for group in one["groups"]) for one in plans]
     assert gpus == sorted(gpus, reverse=True)
+
+
+def test_cost_falls_as_the_time_to_first_token_is_relaxed() -> None:
+    """The percentile is over all requests: with it in each bucket of lengths, 600 ms cost eight times as much as 400 ms."""
+    lengths = ("--rate", "10/s", "--in", "2000", "--in-spread", "1", "--out", "200", "--gpu", "H100-SXM,L40S,B200")
+    plans = [call(*LLAMA, *lengths, "--ttft", limit, "--json").json() for limit in ("250ms", "400ms", "600ms", "1s")]
+    assert [[row["holds"] for row in one["simulation"]] for one in plans] == [[True]] * 4
+    costs = [float(one["cost_per_hour"]["amount"]) for one in plans]
+    assert all(later <= earlier * 1.02 for earlier, later in pairwise(costs))
+    assert all(sum(row["rate"] for row in one["groups"]) > 9.99 for one in plans)
 
 
 def test_percentile_with_too_few_requests_gives_a_warning() -> None:

@@ -210,15 +210,10 @@ def is_fitted_on(row: Measurement) -> bool:
 
 
 class GroupFold(msgspec.Struct, frozen=True):
-    """Examples of a level with their places, log predictions by fits without the level, and those from one GPU's measured time.
-
-    The latter (`anchored`) start from the measured time of one GPU alone if there is one.
-    """
+    """Places of the examples of a level, and their log predictions by fits without the level."""
 
     places: list[int]
-    examples: list[GroupExample]
     predicted: np.ndarray
-    anchored: np.ndarray
 
 
 class GroupLeaveOut:
@@ -259,7 +254,7 @@ class GroupLeaveOut:
         known = dict(zip(self.design.parameters, theta.tolist(), strict=True))
         design = GroupDesign(own)
         own_theta = np.array([known.get(name, 0.0) for name in design.parameters])
-        return GroupFold(places, own, design.predict(own_theta), design.anchored(own_theta))
+        return GroupFold(places, design.predict(own_theta))
 
 
 def _group_without(work: tuple[GroupLeaveOut, list[int], Fold | None]) -> GroupFold:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.constraints import RANKS, Constraints, Owned, Rank
+from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS, Constraints, Owned
 from whichgpu.decide.market import Market, RoundTrips, market
 from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
@@ -32,6 +33,8 @@ from whichgpu.price.filters import OffersQuery, offer_filter, split_names
 from whichgpu.price.own import POWER_PRICE
 from whichgpu.price.run import RunSettings
 from whichgpu.price.table import price_table
+
+Word = TypeVar("Word", bound=str)
 
 
 class OfferSelection(msgspec.Struct, frozen=True):
@@ -107,7 +110,9 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
-        rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
+        rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
+        quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
+        currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
         duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip
 
@@ -126,11 +131,12 @@ def _run_settings(query: Requirements) -> RunSettings:
     )
 
 
-def _rank(word: str | None) -> Rank | None:
-    rank = next((rank for rank in RANKS if rank == word), None)
-    if word is not None and rank is None:
-        raise unknown_word("rank", word, RANKS)
-    return rank
+def _choice(what: str, word: str | None, words: tuple[Word, ...]) -> Word | None:
+    """Return the word if it is one of `words`, None if it is not given; raise an error for any other word."""
+    choice = next((one for one in words if one == word), None)
+    if word is not None and choice is None:
+        raise unknown_word(what, word, words)
+    return choice
 
 
 def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:

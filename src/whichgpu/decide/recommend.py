@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+from msgspec.structs import replace
+
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import GroupResult
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.refine import Leaders, Refiner, refiner_for
+from whichgpu.decide.risk import with_slow_steps
 from whichgpu.price.table import Ints
 
 Order = Callable[[Candidates], Ints]  # A function that returns indices of the candidates that pass, best first.
@@ -20,6 +24,7 @@ class RankedCandidates(NamedTuple):
     candidates: Candidates
     order: Ints
     results: list[GroupResult]
+    any_quality: Ints = np.zeros(0, dtype=np.int64)  # indices of those that pass if the limit of quality is waived, best first
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
@@ -28,8 +33,9 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 
 def rank_candidates(
-    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader
-) -> RankedCandidates:
+    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader,
+    any_quality: Order | None = None,
+) -> RankedCandidates:  # fmt: skip
     """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
     A screen is cheap and covers all groups: training times are interpolated, serving rates bounded by queueing formulas, offline
@@ -38,8 +44,16 @@ def rank_candidates(
     """
     refiner = refiner_for(screened)
     for ranked in _rankings(screened, refiner, sort, listed, displayed):
-        last = ranked
-    return last._replace(order=refiner.comparable(last.candidates, last.order))
+        candidates, results = ranked.candidates, ranked.results
+    order = refiner.comparable(candidates, ranked.order)
+    others = order if any_quality is None else refiner.comparable(candidates, any_quality(candidates))
+    rows = list(displayed(candidates, order)) if len(order) else []
+    completed = refiner.completed(dict.fromkeys(candidates.group[rows].tolist()))
+    if completed:
+        results = [completed.get(group, result) for group, result in enumerate(results)]
+        configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
+        candidates = replace(candidates, configurations=configurations)
+    return RankedCandidates(candidates, order, results, others)
 
 
 def any_passes(screened: EvaluatedQuestion, sort: Order) -> bool:
@@ -59,6 +73,8 @@ def _rankings(
         results = starting
         while True:
             candidates = screened.join(results)
+            if screened.risk == "low":
+                candidates = with_slow_steps(candidates, screened)
             order = sort(candidates)
             yield RankedCandidates(candidates, order, results)
             first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)

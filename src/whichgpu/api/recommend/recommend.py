@@ -7,17 +7,20 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.build_answer import AnswerBuilder
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.answer.safest import measured_alternative
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import ANY_MODEL, Question
 from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
-from whichgpu.decide.shortlist import distinct, shortlist
+from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
@@ -57,13 +60,28 @@ def recommend_spelled(
     requested = _named_gpus(query, lookups.catalog)
     explained = [*compared, *(id for ids in requested for id in ids)]
 
+    def any_quality(candidates: Candidates) -> Ints:
+        return candidates.order(rank, market, ("quality",), cautious=True)
+
     def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
-        return distinct(candidates, order, groups, limit)
+        steps = best_by_quality(candidates, any_quality(candidates), groups)
+        return [*distinct(candidates, order, groups, limit), *steps.values()]
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
-        return shortlist(candidates, order, groups, market, limit, explained).all
+        steps = best_by_quality(candidates, any_quality(candidates), groups)
+        places = shortlist(candidates, order, groups, market, limit, explained).all
+        return (*places, *measured_alternative(candidates, order, screened), *steps.values())
 
-    ranked = rank_candidates(screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown)
+    serving = modelled and screened.request.workload.serving
+    screened = replace(screened, risk=screened.selection.constraints.risk_for(serving))
+
+    def order(candidates: Candidates) -> Ints:
+        return candidates.order(rank, market, cautious=True)
+
+    ranked = rank_candidates(screened, order, rows_listed, rows_shown, any_quality)
+    if not len(ranked.order) and screened.risk == "low":  # Limits that hold at the estimated times only are better than none.
+        screened = replace(screened, risk="even")
+        ranked = rank_candidates(screened, order, rows_listed, rows_shown, any_quality)
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 from whichgpu.base.messages import Message, msg
@@ -60,6 +61,11 @@ def reasons(
         messages.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
     if one.ttft and workload.ttft_max is not None:
         messages.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
+    if one.keeps_objective is not None or one.keeps_budget is not None:
+        messages.append(msg("because.keeps", share=f"{one.keeps_limits:.0%}"))
+        if one.expected_cost.amount > one.cost.amount * Decimal(NOTABLE):
+            expected = significant(float(one.expected_cost.amount))
+            messages.append(msg("because.expected-cost", cost=expected, currency=one.cost.currency))
     messages.append(_price(one, list_price_day))
     if billed is not None:
         messages.append(billed)

@@ -13,7 +13,7 @@ from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
-from whichgpu.estimate.time.lower.fused.inference import fused_pass
+from whichgpu.estimate.time.lower.fused.inference import chunked_pass, fused_pass
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
 from whichgpu.workload.denoisers import decoder_request, denoiser_passes, encoder_request, pipeline_of
 from whichgpu.workload.shapes import Dlrm, Mlp, Pipeline, Shape, TracedShape, Transformer, WeightsOnly
@@ -96,5 +96,5 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     context = None
     if shape.is_generative and workload.traits.decoding:
         context = length + (float(workload.seq_out or 0) / 2 if workload.generating else 0.0)
-    lower_pass = eager_pass if engine_record(workload.engine).operator_by_operator else fused_pass
+    lower_pass = eager_pass if engine_record(workload.engine).operator_by_operator else chunked_pass
     return lower_pass(workload, shape, batch, length, context)
