@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.decide.candidates import Candidates
@@ -24,7 +23,9 @@ class RankedCandidates(NamedTuple):
     candidates: Candidates
     order: Ints
     results: list[GroupResult]
-    any_quality: Ints = np.zeros(0, dtype=np.int64)  # indices of those that pass if the limit of quality is waived, best first
+    waived: Mapping[str, Ints] = {}  # indices of those that pass without one limit, best first, by the limit's name
+    tied_with: int | None = None  # index of the candidate that the first was preferred to, although it costs up to 3% less
+    tie_reason: str = ""  # measured or roomier
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
@@ -34,7 +35,7 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 def rank_candidates(
     screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader,
-    any_quality: Order | None = None,
+    waived: Mapping[str, Order] | None = None,
 ) -> RankedCandidates:  # fmt: skip
     """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
@@ -46,7 +47,7 @@ def rank_candidates(
     for ranked in _rankings(screened, refiner, sort, listed, displayed):
         candidates, results = ranked.candidates, ranked.results
     order = refiner.comparable(candidates, ranked.order)
-    others = order if any_quality is None else refiner.comparable(candidates, any_quality(candidates))
+    others = {name: refiner.comparable(candidates, sort_waived(candidates)) for name, sort_waived in (waived or {}).items()}
     rows = list(displayed(candidates, order)) if len(order) else []
     completed = refiner.completed(dict.fromkeys(candidates.group[rows].tolist()))
     if completed:

@@ -144,6 +144,8 @@ class ServeCommand(RecordSection, frozen=True):
     """The parts of the command line that starts one replica with an engine; an option the engine lacks is empty."""
 
     command: str = ""  # contains the placeholder {model}; empty if unknown
+    programs: tuple[str, ...] = ()  # other programs that start the server, without the model
+    aliases: dict[str, str] = {}  # main names of options by their other names
     package: str = ""  # name on PyPI
     image: str = ""  # container image whose entry point or shell runs the command
     version: str = ""  # release whose documented options these are
