@@ -96,7 +96,8 @@ def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters 
 
 def floor_totals(ops: Sequence[Op], gpus: GpuColumns) -> Array:
     """Return the least seconds physically possible for all calls of these operators, [gpus, batches]."""
-    return floors_by_operator(merge_equal(ops), gpus).sum(axis=1)
+    total: Array = floors_by_operator(merge_equal(ops), gpus).sum(axis=1)
+    return total
 
 
 def floors_by_operator(ops: Sequence[Op], gpus: GpuColumns, burst: bool = False) -> Array:
