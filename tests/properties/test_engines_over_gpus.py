@@ -1,4 +1,4 @@
-"""Properties of decode and prefill over models, GPUs and serving engines: newer GPUs, larger batches, narrower weights, windows."""
+"""Properties over many models, GPUs and serving engines: newer GPUs, larger batches, narrower weights, windows."""
 
 from __future__ import annotations
 
