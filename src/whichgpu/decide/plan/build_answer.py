@@ -16,7 +16,8 @@ from whichgpu.decide.plan.first_failure import breaks_first
 from whichgpu.decide.plan.inputs import StageProgress
 from whichgpu.decide.plan.notes import assumptions, nearest_objective, warnings
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money
-from whichgpu.decide.plan.plan_rows import AnswerRows, replica_range
+from whichgpu.decide.plan.plan_checks import checks
+from whichgpu.decide.plan.plan_rows import AnswerRows
 from whichgpu.decide.plan.question import echo
 from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
 from whichgpu.decide.plan.search import SolvedPlan
@@ -31,7 +32,7 @@ def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: Stag
     solution, formulation, currency = trial.solution, trial.formulation, inputs.constraints.currency
     rows = AnswerRows(formulation, solution, inputs.market, currency)
     groups, bill, jobs = rows.groups(), rows.bill(), rows.jobs()
-    simulation = _simulation(plan)
+    simulation = checks(plan)
     cost = _cost(groups, solution.bill, currency)
     names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
     return PlanAnswer(
@@ -110,21 +111,6 @@ def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
         return sentence
     worst = min(failing, key=lambda one: one.met or 0.0)
     return msg("plan.sentence-fails", what=sentence, model=worst.model, met=f"{worst.met or 0.0:.1%}")
-
-
-def _simulation(plan: SolvedPlan) -> tuple[CheckRow, ...]:
-    """Return each model's simulated latency percentiles in seconds, with the 90% range of the step times behind them."""
-    formulation, rows = plan.trial.formulation, []
-    for place, (one, model) in enumerate(zip(plan.trial.simulated, formulation.models, strict=False)):
-        counts = plan.trial.solution.counts[formulation.busiest(place)]
-        column = next(column for j, column in enumerate(formulation.columns) if counts[j] > 0 and column.model == place)
-        step_range = replica_range(model.request, formulation.gpu_pools[column.pool_index], column.replica.tp)
-        figures: dict[str, Any] = {name: step_range.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
-        limits = {name: getattr(model.objectives, f"{name}_max") for name in figures}
-        unsure = tuple(name for name, each in figures.items() if limits[name] and each.value <= limits[name] < each.high)
-        simulated = {name: getattr(one, name) for name in ("model", "percentile", "met", "holds", "requests", "foresight")}
-        rows.append(CheckRow(**simulated, **figures, unsure=unsure))
-    return tuple(rows)
 
 
 def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:

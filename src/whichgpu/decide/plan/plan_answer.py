@@ -167,6 +167,7 @@ class CheckRow(msgspec.Struct, frozen=True):
     requests: int
     unsure: tuple[str, ...] = ()  # objectives met by the value, but not by all of its range
     foresight: bool = False  # The objectives hold only if the router knows output lengths.
+    keeps_objective: float | None = None  # probability that its objectives hold, at most 0.95; None without any
 
 
 class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
