@@ -21,6 +21,11 @@ Quality = Literal["lossless", "near-lossless", "any"]
 QUALITIES: tuple[Quality, ...] = ("lossless", "near-lossless", "any")
 DEFAULT_QUALITY: Quality = "near-lossless"
 QUALITY_RANK: Mapping[str, int] = {name: rank for rank, name in enumerate(QUALITIES)}
+# Kinds of sellers, as the catalog's providers have them; `any` allows all. A service is by default not put on a marketplace,
+# whose machines belong to other companies or people and may leave it at any time, nor on cards made for desktops.
+Seller = Literal["hyperscaler", "gpu-cloud", "marketplace", "any"]
+SELLERS: tuple[Seller, ...] = ("hyperscaler", "gpu-cloud", "marketplace", "any")
+SERVICE_SELLERS: tuple[Seller, ...] = ("hyperscaler", "gpu-cloud")
 MAX_GPUS = 8.0  # One replica has at most this many GPUs by default (assumed).
 TIME_WEIGHT = 0.5  # Weight of log time against log cost: halving the time justifies 1.41 times the cost (assumed).
 
@@ -41,6 +46,8 @@ class Constraints(msgspec.Struct, frozen=True):
     machines: frozenset[tuple[str, str]] | None = None  # pairs of provider and instance
     providers: tuple[str, ...] = ()
     excluded_providers: tuple[str, ...] = ()
+    avoided_providers: tuple[str, ...] = ()  # providers of other kinds than the sellers allowed
+    server_cards: bool = False  # whether only GPUs made for servers are allowed
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()

@@ -134,7 +134,8 @@ class Question(msgspec.Struct, frozen=True):
     def _offers(self, request: WorkloadRequest) -> OfferSelection:
         engine = self._engine(request) if self.modelled else None
         slices = self.modelled and not request.workload.training
-        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine)
+        for_service = self.modelled and request.workload.rate is not None
+        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine, for_service)
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:

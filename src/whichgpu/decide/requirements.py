@@ -31,6 +31,7 @@ class Requirements(msgspec.Struct, frozen=True):
     instance: Sequence[str] | str = ()
     provider: Sequence[str] | str = ()
     exclude_provider: Sequence[str] | str = ()
+    sellers: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     needs: Sequence[str] | str = ()

@@ -118,6 +118,11 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
     )
 
 
+def any_seller_line(one: Candidate, kind: str) -> Message:
+    """Return a message that names a cheaper candidate from a marketplace or on a card for desktops."""
+    return msg("recommend.any-seller", what=candidate_summary(one, kind), provider=one.provider)
+
+
 def uncertainty_lines(answer: RecommendAnswer) -> list[Message]:
     """Return messages on the safest candidate if it is not the cheapest, and on a measured one if the answer was not measured."""
     kind, lines = answer.kind, list[Message]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
@@ -28,12 +27,11 @@ from whichgpu.measure.load_tests.formats import is_load_test, read_load_tests
 from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile
 from whichgpu.measure.physics import find_problems
 from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, StepResult, with_digest
-from whichgpu.workload.models import built_in
+from whichgpu.workload.config_files.model_names import model_of
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
 
 # Fields of the user's estimate that describe how the load test was run.
 CLAIM_FIELDS = ("model", "engine", "precision", "kv_precision", "attention", "image", "memory_format", "year", "batch")
-_TUNED = re.compile(r"[-_](instruct|chat|it|base|hf|fp8|awq|gptq|dynamic)\b.*$", re.IGNORECASE)
 
 
 def is_load_test_file(path: Path) -> bool:
@@ -136,11 +134,10 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
 
 def _model(name: str | None, catalog: Catalog) -> str:
     """Return the id of the built-in model of a file's name for it, such as `meta-llama/Llama-3.1-8B-Instruct`."""
-    last = (name or "").rpartition("/")[2]
-    for candidate in (name or "", last, _TUNED.sub("", last)):
-        if candidate and (model := built_in(candidate, catalog)) is not None:
-            return model.id
-    raise UsageError("load-test-model", msg("error.load-test-model", name=(name or "?")[:80]), msg("hint.load-test"))
+    model = model_of(name or "", catalog)
+    if model is None:
+        raise UsageError("load-test-model", msg("error.load-test-model", name=(name or "?")[:80]), msg("hint.load-test"))
+    return model.id
 
 
 def _check_prefill_share(test: LoadTest, request: dict[str, Any], gpu: Gpu, lookups: LookupCache) -> None:

@@ -36,6 +36,12 @@ def _qualities() -> tuple[str, ...]:
     return QUALITIES
 
 
+def _sellers() -> tuple[str, ...]:
+    from whichgpu.decide.constraints import SELLERS
+
+    return SELLERS
+
+
 def _modes() -> tuple[str, ...]:
     from whichgpu.decide.modes import MODES
 
@@ -71,6 +77,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]
+    sellers: Annotated[NameList | None, Field(Words("seller", _sellers, many=True), "KINDS", example="hyperscaler,gpu-cloud")]
     quality: Annotated[str | None, Field(Words("quality", _qualities), "LEVEL", example="lossless")]
     buy: Annotated[bool | None, Field(Flag())]
     price: Annotated[str | Mapping[str, str] | None, Field(Pairs(), "GPU=MONEY", "option.card-price")]

@@ -118,6 +118,7 @@ class HostCosts(RecordSection, frozen=True):
     """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
     overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
+    sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
@@ -143,6 +144,8 @@ class ServeCommand(RecordSection, frozen=True):
     """The parts of the command line that starts one replica with an engine; an option the engine lacks is empty."""
 
     command: str = ""  # contains the placeholder {model}; empty if unknown
+    programs: tuple[str, ...] = ()  # other programs that start the server, without the model
+    aliases: dict[str, str] = {}  # main names of options by their other names
     package: str = ""  # name on PyPI
     image: str = ""  # container image whose entry point or shell runs the command
     version: str = ""  # release whose documented options these are

@@ -107,6 +107,22 @@ def _price(one: Candidate, list_price_day: str | None) -> Message:
     return msg(id, term=msg(f"term.{one.term}"), **values)
 
 
+def tie_reason(one: Candidate, other: Candidate, why: str) -> Message:
+    """Return why a candidate was preferred to one that costs up to 3% less: it was measured, or has more room."""
+    return msg(f"because.tie-{why}", gpus=gpu_count_label(other.gpus), gpu=other.gpu_name, share=_cheaper(other, one))
+
+
+def stale_reason(one: Candidate, cheaper: Candidate) -> Message:
+    """Return why a cheaper candidate is not the answer: its price is much older."""
+    values = {"gpus": gpu_count_label(cheaper.gpus), "gpu": cheaper.gpu_name, "provider": cheaper.provider}
+    return msg("because.stale-cheaper", share=_cheaper(cheaper, one), n=cheaper.price_age_days, **values)
+
+
+def _cheaper(one: Candidate, base: Candidate) -> str:
+    """Return by what share `one` costs less than `base`, as text; 0% if it does not."""
+    return f"{max(0.0, 1.0 - float(one.cost.amount) / max(float(base.cost.amount), 1e-12)):.0%}"
+
+
 def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:
     """Return cost and run time of candidate `one` as multiples of those of candidate `base`, formatted as text."""
     cost = float(one.cost.amount) / max(float(base.cost.amount), 1e-12)

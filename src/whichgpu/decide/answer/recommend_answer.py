@@ -45,6 +45,7 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     pareto: tuple[Candidate, ...]
     fallback: Candidate | None  # the best that is not spot, if the answer is
     with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
+    any_seller: Candidate | None  # the best on any card from any seller, if it costs less than the answer
     shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
     engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs
     precisions: tuple[PrecisionStep, ...]  # the best candidate at each level of quality, and what each saves

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile, needed, number, served_decode_step
+from whichgpu.workload.config_files.model_names import gguf_parts
 
 Tests = tuple[LoadTest, ...]
 MLPERF_MARK = "MLPerf Results Summary"
@@ -28,7 +29,6 @@ PRINTED = {
     "mean itl (ms)": "mean_itl_ms", "median itl (ms)": "median_itl_ms",
 }  # fmt: skip
 PRINTED_MARK = "Serving Benchmark Result"
-_GGUF_TYPE = re.compile(r"[-._](i?q\d\w*|f16|bf16|f32|mxfp4)\.gguf$", re.IGNORECASE)
 _LINE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9 .()/]*?)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
 
 
@@ -170,25 +170,14 @@ def _llama_bench(document: Any) -> Tests | None:
     samples = [value for value in document.get("samples_ts") or () if isinstance(value, int | float) and value > 0]
     per_step = prompt or 1
     low, high = per_step / max([rate, *samples]), per_step / min([rate, *samples])
-    name = _text(document.get("model_filename")) or ""
-    kind = _GGUF_TYPE.search(name)
+    model, precision = gguf_parts(_text(document.get("model_filename")) or "")
     return (
         LoadTest(
             "llama-bench", "prefill" if prompt else "decode", per_step / rate, low, high, max(1, len(samples)), 1,
-            prompt or max(1, depth + generated // 2), _gguf_model(name), "llama.cpp", _text(document.get("gpu_info")),
-            kind[1].lower() if kind else None, _day(document.get("test_time")),
+            prompt or max(1, depth + generated // 2), model or None, "llama.cpp", _text(document.get("gpu_info")),
+            precision, _day(document.get("test_time")),
         ),
     )  # fmt: skip
-
-
-def _gguf_model(name: str) -> str | None:
-    """Return a model's name from that of its GGUF file.
-
-    >>> _gguf_model("/models/Llama-3.1-8B-Instruct-Q4_K_M.gguf")
-    'Llama-3.1-8B-Instruct'
-    """
-    file = re.split(r"[/\\\\]", name)[-1]
-    return _GGUF_TYPE.sub("", file).removesuffix(".gguf") or None
 
 
 def _mlperf(text: str) -> Tests:

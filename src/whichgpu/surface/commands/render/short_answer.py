@@ -11,7 +11,14 @@ from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface import tables
-from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, uncertainty_lines, unit_costs
+from whichgpu.surface.candidate_cells import (
+    any_seller_line,
+    candidate_cell,
+    candidate_summary,
+    columns,
+    uncertainty_lines,
+    unit_costs,
+)
 from whichgpu.surface.commands.session import Session
 
 MAX_LINES = 25  # Lines of a short answer on a terminal.
@@ -83,6 +90,8 @@ def _changes(answer: RecommendAnswer) -> list[Message]:
     if answer.fallback is not None:
         term = msg(f"term.{answer.fallback.term}")
         changes.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))
+    if answer.any_seller is not None:
+        changes.append(any_seller_line(answer.any_seller, kind))
     ends = {"cheapest": candidate_summary(answer.cheapest, kind), "fastest": candidate_summary(answer.fastest, kind)}
     return [*changes, *uncertainty_lines(answer), msg("recommend.front", **ends)][:MAX_CHANGES]
 
