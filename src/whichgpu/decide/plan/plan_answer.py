@@ -15,6 +15,8 @@ from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidate import Cost
 from whichgpu.workload.workload import Parallel
 
+MAX_PROBABILITY = 0.95  # No higher probability is stated: that of the slow end of a 90% range.
+
 
 class Serves(msgspec.Struct, frozen=True):
     """One bucket of requests a group of replicas serves: its lengths, the share of its requests, requests per second."""

@@ -10,8 +10,7 @@ from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.interrupted import PoliciesAnswer
-from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, JobRow, PlanAnswer, format_range
-from whichgpu.decide.plan.plan_checks import SLOW as MAX_PROBABILITY
+from whichgpu.decide.plan.plan_answer import MAX_PROBABILITY, BillRow, CheckRow, JobRow, PlanAnswer, format_range
 from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 
 
