@@ -50,7 +50,7 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
     if pipeline := pipeline_of(filled, shape):
         filled = filled.with_defaults(denoising_steps=pipeline.steps, guidance=pipeline.guidance)
     if filled.training:
-        filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
+        filled = filled.with_defaults(optimizer=_optimizer(workload, shape), lora_rank=LORA_RANK if workload.qlora else None)
         if "optimizer_fused" not in user_fields and record.optimizer_kernels != "fused":
             filled = replace(filled, optimizer_fused=False)
     elif shape.is_generative:
@@ -129,9 +129,9 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return dated[kind]
     if vision:
         return "amp-bf16" if workload.training else "fp16"
-    if shape.native and not workload.training:
-        return shape.native
-    return "bf16"
+    if workload.training:
+        return "bf16" if workload.lora_rank or workload.qlora else "amp-bf16"  # Trained parameters are kept in fp32.
+    return shape.native or "bf16"
 
 
 def _named_in(path: str) -> str | None:
@@ -164,7 +164,9 @@ def _patched(workload: Workload, patches: Patches) -> Workload:
     return workload.with_defaults(seq_in=replace(patches, image=workload.image or patches.image).tokens)
 
 
-def _optimizer(shape: Shape) -> str:
+def _optimizer(workload: Workload, shape: Shape) -> str:
+    if workload.qlora:
+        return "adamw-8bit"  # paged_adamw_8bit, as in the recipes of QLoRA (arXiv 2305.14314)
     if isinstance(shape, TracedShape):
         return "adamw" if ADAMW.search(shape.table) else "sgd-momentum"
     return "adamw" if isinstance(shape, Transformer | WeightsOnly) else "sgd-momentum"

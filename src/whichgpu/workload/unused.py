@@ -1,4 +1,4 @@
-"""Warnings about fields of a request that have no effect, since they belong to another task or kind of model."""
+"""Warnings about a request: fields without effect on its task or kind of model, and sequences beyond the model's context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.workload.shapes import Shape, TracedShape
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
@@ -60,3 +60,9 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
 
 def _flags(names: Collection[str]) -> tuple[str, ...]:
     return tuple("--" + name.replace("_", "-") for name in DEFAULTS if name in names)
+
+
+def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
+    """Return a warning if a sequence of that many tokens is longer than the model was trained for; else ()."""
+    limit = shape.max_context if isinstance(shape, Transformer) and shape.is_language_model else 0
+    return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()

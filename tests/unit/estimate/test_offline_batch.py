@@ -61,7 +61,7 @@ def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fi
     assert answer.throughput is not None
     assert answer.request["batch"] == fitted.request["batch"] == fitted.gpus[0].batch == best.batch
     assert answer.throughput.value == pytest.approx(best.throughput.value, rel=1e-6)
-    assert fitted.needed.value == pytest.approx(best.memory.value, rel=1e-6)
+    assert fitted.needed.value == pytest.approx(best.needed.value, rel=1e-6)
 
 
 @pytest.mark.parametrize(

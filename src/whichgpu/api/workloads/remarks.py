@@ -7,12 +7,11 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import denoiser_note
 from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import ParsedWorkload
-from whichgpu.workload.unused import unused
+from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 MAX_SIMULATED_REQUESTS = 5_000_000  # Maximum number of inference requests in a simulation.

@@ -145,7 +145,7 @@ class _ModelPass(msgspec.Struct, frozen=True):
             self._section(
                 count,
                 twice.get(kind, count) / count - 1.0,
-                partial(self._layer, run=replace(run, window=kind.window, mixture=kind.mixture)),
+                partial(self._layer, run=replace(run, window=kind.window, mixture=kind.mixture, parts=kind.parts)),
             )
             for kind, count in layer_kinds(self.shape, parallel, stage)
         ]

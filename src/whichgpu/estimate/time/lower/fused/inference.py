@@ -109,7 +109,8 @@ class _ModelKernels:
             step = replace(step, source=source)
         self._embedding(step)
         for kind, count in layer_kinds(shape, parallel):
-            self._add(count, partial(fused_layer, shape=shape, step=step, window=kind.window, mixture=kind.mixture))
+            layer = partial(fused_layer, shape=shape, step=step, window=kind.window, mixture=kind.mixture, parts=kind.parts)
+            self._add(count, layer)
         self._add(1, lambda kernels: self._head(kernels, step))
         return self._ops
 
