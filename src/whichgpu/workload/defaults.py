@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.workload.contradictions import check_adapters, check_expert_parallel, check_output_tokens
+from whichgpu.workload.contradictions import check_adapters, check_decoding, check_expert_parallel, check_output_tokens
 from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate, pipeline_of
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
@@ -71,6 +71,7 @@ def chooses_batch(workload: Workload, shape: Shape, user_fields: Collection[str]
 def validate_workload(workload: Workload, shape: Shape) -> None:
     """Raise for an invalid workload: decoding with a model that cannot, adapters without linear layers, indivisible batches."""
     check_adapters(workload, shape)
+    check_decoding(workload, shape)
     if workload.task == "serve":
         check_not_denoiser(shape.name, shape)
     check_request_rate(workload, shape)
@@ -215,10 +216,15 @@ def _refuse_empty_parts(workload: Workload) -> None:
 
 
 def _plain_layout(workload: Workload, shape: Shape) -> Parallel:
-    """Return the default layout: ZeRO 3 to train a language model, tensor parallel to run one, data parallel for other models."""
+    """Return the default layout: ZeRO 3 to train a language model, tensor parallel to run one, data parallel for other models.
+
+    An engine that shares the layers among GPUs (llama.cpp) has a pipeline instead of tensor parallelism.
+    """
     layout, gpus = workload.parallel, workload.gpus
     if workload.training or not isinstance(shape, Transformer):
         sharded = workload.training and shape.is_transformer and layout.zero == 0
         return replace(layout, dp=gpus, zero=3 if sharded else layout.zero)
+    if engine_record(workload.engine or _engine(workload, shape), workload.year).splits_layers and gpus <= shape.layers:
+        return replace(layout, pp=gpus)
     tp = next(degree for degree in range(gpus, 0, -1) if gpus % degree == 0 and shape.heads % degree == 0)
     return replace(layout, tp=tp, dp=gpus // tp)

@@ -171,6 +171,7 @@ class Transformer(ModelShape, msgspec.Struct, frozen=True):
     # One letter per layer, empty if all are alike: A attention, R recurrent mixer, B both side by side (each with an MLP); a, r
     # the same without an MLP; - a dense MLP alone, + an MoE alone.
     pattern: str = ""
+    draft: Transformer | None = None  # network that drafts tokens in speculative decoding
     head: bool = True  # whether there is an output head over the vocabulary
     head_bias: bool = False
     key_bias: bool = True  # whether `qkv_bias` includes a bias of keys (not in Whisper)

@@ -13,6 +13,7 @@ from whichgpu.workload.workload import Workload
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
 TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
 PICTURES = ("denoising_steps", "guidance")
+DECODING = ("speculative", "prefix_hit", "offload")  # fields of text generation
 SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
 DEFAULTS = {"task": None, "model": None, **field_defaults(Workload)}
 
@@ -36,7 +37,8 @@ def _foreign_to_task(workload: Workload) -> Iterator[str]:
     if not workload.training:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:
-        yield "kv_precision"
+        yield from ("kv_precision", *DECODING)
+    yield "frames"  # No video model is known yet.
     if not workload.serving:
         yield from SERVING
     if not workload.generating:
@@ -50,6 +52,8 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
         yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
     if not text and not isinstance(shape, TracedShape):  # For models with an operator table, the estimate itself reports this.
         yield from ("checkpointing", "lora_rank")
+    if not shape.is_generative:
+        yield from DECODING
     if not shape.reads_images:
         yield "image"
     if not (isinstance(shape, TracedShape) and shape.pipeline):

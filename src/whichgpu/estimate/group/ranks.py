@@ -34,12 +34,18 @@ def rank_step(workload: Workload, shape: Transformer, batch: Number) -> Training
     return replace(step, sections=[replace(one, ops=[_ring_attention(op, workload) for op in one.ops]) for one in step.sections])
 
 
-def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None) -> list[Op]:
-    """Return the operators of an inference pass on one rank: prefill of `tokens` per sequence, or decode at a `context`."""
+def rank_pass(
+    workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None, cached: float = 0.0
+) -> list[Op]:
+    """Return the operators of an inference pass on one rank: prefill of `tokens` per sequence, or decode at a `context`.
+
+    A prefill finds `cached` further tokens of each sequence in the prefix cache.
+    """
     run = eager_pass if engine_record(workload.engine).eager else fused_pass
     cp = workload.parallel.cp
     length, context = (tokens / cp, None) if context is None else (tokens, context / cp)
-    ops = run(_without_experts(workload), spread_experts(workload, shape), batch, length, context)
+    fields = _without_experts(workload), spread_experts(workload, shape), batch, length, context
+    ops = fused_pass(*fields, cached=cached / cp) if cached else run(*fields)
     return [_ring_attention(op, workload) for op in ops]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.shapes import RecurrentMixer
@@ -21,13 +22,14 @@ SINGLE_PARTS = {"linear_attention": "r", "mamba": "r", "M": "r", "full_attention
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def mixer_of(fields: Fields, family: str) -> RecurrentMixer | None:
-    """Return the sizes of the recurrent layers of a config; None if it has none."""
+def mixer_of(fields: Fields, family: str) -> RecurrentMixer:
+    """Return the sizes of the recurrent layers of a config; raise an error if their kind is unknown."""
     if family in READERS:
         return READERS[family](fields)
     if "linear_num_value_heads" in fields:
         return _gated_delta(fields)
-    return None
+    message = msg("error.unsupported-model", name=fields.name, type=fields.word("model_type"))
+    raise UsageError("unsupported-model", message, msg("hint.unsupported-model"))
 
 
 def pattern_of(fields: Fields, family: str, layers: int) -> str:
@@ -39,6 +41,8 @@ def pattern_of(fields: Fields, family: str, layers: int) -> str:
     if family == "nemotron_h":
         return _single_parts(fields)
     recurrent = _recurrent_indices(fields, family, layers)
+    if family in READERS and not recurrent and not (fields.words("layer_types") or "full_attn_idxs" in fields):
+        raise fields.error("layer_types", msg("config.missing"))
     return "".join("R" if index in recurrent else "A" for index in range(layers)) if recurrent else ""
 
 

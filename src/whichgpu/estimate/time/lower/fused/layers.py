@@ -151,7 +151,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
         if step.decoding:
             op = mla_decode_op(step.batch, heads, step.keys, latent, rank, unit, width, step.cache_width)
-            kernels.put(op.with_calls(kernels.calls))
+            kernels.put(replace(op, flops=op.flops * step.queries, calls=kernels.calls))
         else:
             over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
             kernels.attention(over, False, step.cache_width)
