@@ -126,7 +126,7 @@ class Number(SingleValue, msgspec.Struct, frozen=True):
         return f"{value!r}{self.unit}"
 
 
-class Share(SingleValue):
+class ShareValue(SingleValue):
     """Kind of a request field that is a share from 0 to 1."""
 
     def read(self, value: Any) -> float:

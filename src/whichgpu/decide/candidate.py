@@ -167,7 +167,7 @@ def group_at(at: int, candidates: Candidates, question: EvaluatedQuestion) -> tu
     return question.groups.groups[int(candidates.group[at])], candidates.configuration_at(at)
 
 
-def _memory(question: EvaluatedQuestion, group: Group, one: Configuration) -> dict[str, Figure]:
+def _memory(question: EvaluatedQuestion, group: Group, one: Configuration) -> dict[str, Any]:
     """Return `memory`, `memory_device` and `needed` of a candidate as `estimate` and `fit` give them for the same request."""
     request = question.request
     if request.shape is ANY_MODEL:

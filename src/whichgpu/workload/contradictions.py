@@ -28,11 +28,11 @@ def contradiction(workload: Workload, user_fields: Collection[str], spell: Calla
 
 def check_decoding(workload: Workload, shape: Shape) -> None:
     """Raise if speculative decoding or weights in host memory are requested of an engine whose steps do not model them."""
-    named = [name for name in ("speculative", "offload") if getattr(workload, name) is not None]
-    if not named or workload.training or not shape.is_generative or workload.engine is None:
+    options = [name for name in ("speculative", "offload") if getattr(workload, name) is not None]
+    if not options or workload.training or not shape.is_generative or workload.engine is None:
         return
     if engine_record(workload.engine, workload.year).operator_by_operator:
-        values = {"engine": workload.engine, "name": named[0]}
+        values = {"engine": workload.engine, "name": options[0]}
         raise UsageError("contradiction", msg("error.decoding-engine", **values), msg("hint.decoding-engine"))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from whichgpu.base.kinds import Flag, Number, Share, Text, ValueKind, Whole
+from whichgpu.base.kinds import Flag, Number, ShareValue, Text, ValueKind, Whole
 from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.workload.decoding.offload import Offload, OffloadValue
 from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
@@ -76,7 +76,7 @@ class Workload(msgspec.Struct, frozen=True):
     attention: str | None = _declare(Word(("flash", "sdpa", "eager")), "NAME")
     parallel: Parallel = _declare(Layout(), "tp=N,…", default=Parallel())
     speculative: Speculative | None = _declare(SpeculativeValue(), "METHOD,…", "draft=llama-3.2-1b,tokens=4")
-    prefix_hit: float | None = _declare(Share(), "SHARE", "0.5")  # share of input tokens in the prefix cache
+    prefix_hit: float | None = _declare(ShareValue(), "SHARE", "0.5")  # share of input tokens in the prefix cache
     offload: Offload | None = _declare(OffloadValue(), "WHAT", "experts")  # weights in host memory
     accumulation: int = _declare(Whole(), default=1)
     epochs: float | None = _declare(Number(), example="3")

@@ -51,8 +51,8 @@ def _row(model: Model, gpu: Gpu, lookups: LookupCache) -> FittingModel | None:
         return None
     for precision in PRECISIONS:
         try:
-            asked = with_engine_of_gpus(Workload("serve", model.id, precision=precision), shape, [gpu], lookups.catalog.engines)
-            workload = fill_defaults(replace(asked, gpu=gpu.id), shape)
+            request = with_engine_of_gpus(Workload("serve", model.id, precision=precision), shape, [gpu], lookups.catalog.engines)
+            workload = fill_defaults(replace(request, gpu=gpu.id), shape)
             need = required_memory(estimate_memory(workload, shape, gpu), workload)
             if fit(need, workload, gpu).fits != "fits":
                 continue

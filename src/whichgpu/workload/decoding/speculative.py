@@ -13,7 +13,7 @@ from whichgpu.base.messages import msg
 # Tokens drafted per step and the share of them accepted, by method, if the user gives none. MTP: one token, of which 85 to 90%
 # are accepted (DeepSeek-V3, arXiv 2412.19437, section 5.4.3). The others are assumed.
 METHODS: Mapping[str, tuple[int, float]] = {"draft": (4, 0.7), "mtp": (1, 0.85), "eagle": (3, 0.7), "ngram": (4, 0.3)}
-MAX_TOKENS = 64
+MAX_TOKENS = 64  # tokens drafted per step at most (assumed)
 
 
 class Speculative(msgspec.Struct, frozen=True):

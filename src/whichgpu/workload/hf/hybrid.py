@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.workload.hf.fields import Fields
+from whichgpu.workload.hf.fields import MAX_LAYERS, Fields, printable
 from whichgpu.workload.shapes import RecurrentMixer
 
 MAMBA = ("mamba", "falcon_mamba")  # families whose layers are Mamba mixers without attention and MLP
@@ -48,10 +48,12 @@ def pattern_of(fields: Fields, family: str, layers: int) -> str:
 
 def _single_parts(fields: Fields) -> str:
     """Return Nemotron-H's layers, each of which is one mixer, one MLP or one MoE."""
-    signs = fields.words("layers_block_type") or tuple(fields.word("hybrid_override_pattern"))
+    pattern = fields.get("hybrid_override_pattern")
+    signs = fields.words("layers_block_type") or tuple(pattern[:MAX_LAYERS] if isinstance(pattern, str) else "")
     unknown = next((sign for sign in signs if sign not in SINGLE_PARTS), None)
     if unknown is not None or not signs:
-        raise fields.error("hybrid_override_pattern", msg("config.not-choice", value=repr(unknown), choices=tuple(SINGLE_PARTS)))
+        sign = printable(repr(unknown))
+        raise fields.error("hybrid_override_pattern", msg("config.not-choice", value=sign, choices=tuple(SINGLE_PARTS)))
     return "".join(SINGLE_PARTS[sign] for sign in signs)
 
 
@@ -72,8 +74,9 @@ def _recurrent_indices(fields: Fields, family: str, layers: int) -> frozenset[in
     if isinstance(listed, list):  # Kimi's published configs count layers from 1.
         return frozenset(index - 1 for index in listed if isinstance(index, int))
     for key in ("attn_layer_indices", "full_attn_idxs"):
-        if isinstance(fields.get(key), list) or (family == "bamba" and key == "attn_layer_indices"):
-            return frozenset(every) - frozenset(fields.get(key) or ())
+        listed = fields.get(key)
+        if isinstance(listed, list) or (listed is None and family == "bamba" and key == "attn_layer_indices"):
+            return frozenset(every) - {index for index in listed or () if isinstance(index, int)}
     if "attn_layer_period" in fields:
         period, offset = fields.size("attn_layer_period"), fields.size("attn_layer_offset", default=0, low=0)
         return frozenset(index for index in every if index % period != offset)

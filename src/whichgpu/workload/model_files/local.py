@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 MAX_MODELS = 1000  # models listed per place at most (assumed)
-MAX_MANIFEST_BYTES = 1 << 20
+MAX_MANIFEST_BYTES = 1 << 20  # bytes of an Ollama manifest at most (assumed)
 OLLAMA_MODEL_LAYER = "application/vnd.ollama.image.model"
 
 
@@ -30,11 +30,11 @@ def local_models() -> list[LocalModel]:
 
 def find_local(name: str) -> Path | None:
     """Return the file or folder of a model on this disk by name (`org/name`, an Ollama tag, a GGUF file); None if absent."""
-    wanted = name.lower()
+    typed = name.lower()
     for model in local_models():
         spellings = {model.name.lower(), model.name.lower().removeprefix("hf:"), model.path.stem.lower()}
         spellings.add(model.name.lower().removesuffix(":latest"))
-        if wanted in spellings:
+        if typed in spellings:
             return model.path
     return None
 

@@ -52,11 +52,11 @@ def seconds(task: str, model: str, **fields: Any) -> float:
 def test_drafting_pays_for_one_user_and_less_as_the_batch_grows() -> None:
     gains = []
     for batch in (1, 256):
-        fields = {"gpu": "H100 SXM", "batch": batch, "seq_in": 512, "engine": "vllm"}
+        fields: dict[str, Any] = {"gpu": "H100 SXM", "batch": batch, "seq_in": 512, "engine": "vllm"}
         gains.append(seconds("decode", "llama-3.1-8b", **fields) / seconds("decode", "llama-3.1-8b", speculative=DRAFT, **fields))
     assert 1.2 < gains[0] < 2.78  # A step gives (1 - 0.7^5) / 0.3 = 2.77 tokens on average.
     assert gains[1] < gains[0]
-    plain, drafted = (wg.estimate("decode", "llama-3.1-8b", gpu="H100 SXM", **one) for one in ({}, {"speculative": DRAFT}))
+    plain, drafted = (wg.estimate("decode", "llama-3.1-8b", gpu="H100 SXM", speculative=one) for one in (None, DRAFT))
     assert drafted.memory_parts["weights"].value - plain.memory_parts["weights"].value == pytest.approx(1.236e9 * 2, rel=0.01)
     assert "note.speculative-gain" in [one.id for one in drafted.warnings]
 
@@ -76,14 +76,14 @@ def test_a_prefix_hit_shortens_the_first_token_only() -> None:
 
 
 def test_experts_in_host_memory_fit_a_card_that_the_model_exceeds() -> None:
-    fields = {"gpu": "RTX 4090", "engine": "llama.cpp"}
-    whole, hosted = (wg.estimate("serve", "gpt-oss-120b", **fields, **one) for one in ({}, {"offload": {"experts": "host"}}))
+    fields: dict[str, Any] = {"gpu": "RTX 4090", "engine": "llama.cpp"}
+    whole, hosted = (wg.estimate("serve", "gpt-oss-120b", offload=one, **fields) for one in (None, {"experts": "host"}))
     assert (whole.fits, hosted.fits) == ("no", "fits")
     assert hosted.time is not None
     assert whole.time is not None
     # Four experts of 3 x 2880 x 2880 weights at 4.25 bits in 36 layers, read at 67.2 GB/s.
-    least = 4 * 36 * 3 * 2880 * 2880 * 4.25 / 8 / 67.2e9
-    assert least < hosted.time.value < 3 * least
+    read_seconds = 4 * 36 * 3 * 2880 * 2880 * 4.25 / 8 / 67.2e9
+    assert read_seconds < hosted.time.value < 3 * read_seconds
     automatic = wg.estimate("serve", "gpt-oss-120b", offload="auto", **fields)
     assert automatic.request["offload"] == {"experts": "host"}
     layers = wg.estimate("serve", "llama-3.1-70b", gpu="RTX 4090", precision="q4_k_m", offload="auto")

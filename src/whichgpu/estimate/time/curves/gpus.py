@@ -56,7 +56,6 @@ class GpuColumns(msgspec.Struct, frozen=True):
     matrix_rows: Array  # fewest rows of one matrix instruction
     wide_fp32: Array  # 1 if an SM has 128 fp32 lanes, 0 if it has 64
     bandwidth: Array
-    pcie: Array  # bytes/s that copies from host memory achieve; the memory's own if GPU and CPU share it
     sms: Array
     l2: Array  # bytes of the last cache before memory
     clock: Array
@@ -64,6 +63,8 @@ class GpuColumns(msgspec.Struct, frozen=True):
     tdp: Array  # watts; infinite if unknown
     fp32_pj: Array  # picojoules per FLOP if the fit has none; 0 if unknown
     fp16_pj: Array
+    # Bytes/s that copies from host memory achieve; the memory's own if GPU and CPU share it.
+    pcie: Array = msgspec.field(default_factory=lambda: _column([PCIE_SHARE * PCIE3_LANE * 16]))
     distinct: tuple[GpuColumns, NDArray[np.intp]] | None = None  # if GPUs repeat: the distinct ones, each GPU's index
 
     def __len__(self) -> int:
@@ -184,8 +185,8 @@ def _pcie_rate(gpu: Gpu) -> float:
     """Return the bytes/s that copies from host memory achieve: 80% of the PCIe link (assumed), of a 3.0 x16 link if unknown."""
     if gpu.segment == "soc":
         return float(gpu.memory_bandwidth)
-    generation, lanes = (float(gpu.pcie.generation), gpu.pcie.lanes) if gpu.pcie else (3.0, 16)
-    return PCIE_SHARE * PCIE3_LANE * 2.0 ** (generation - 3.0) * lanes
+    generation, width = (float(gpu.pcie.generation), gpu.pcie.lanes) if gpu.pcie else (3.0, 16)
+    return PCIE_SHARE * PCIE3_LANE * 2.0 ** (generation - 3.0) * width
 
 
 def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:

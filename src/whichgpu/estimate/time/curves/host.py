@@ -15,5 +15,5 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, _: Parameters) -> Array:
     """Return the seconds of each read, [gpus, operators, batches]; memory that GPU and CPU share is not read over PCIe."""
     by_cpu = np.where(stack.has_role("cpu"), HOST_BANDWIDTH, 0.0)
     rate: Array = np.where(by_cpu > 0, np.minimum(by_cpu, gpus.bandwidth), gpus.pcie)
-    taken: Array = stack.read / rate
-    return taken
+    read_seconds: Array = stack.read / rate
+    return read_seconds
