@@ -38,7 +38,7 @@ tests-inside: environment
 tests: tests-outside tests-inside
 
 tests-long: environment browser
-	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit || echo "no index: pip-audit is left out"
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit mcp==2.3.0 || echo "no index: pip-audit and the client of mcp are left out"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m long
 
 # The same tests as `make test`, in as many processes, their children counted too; no folder of evidence, as in a fresh clone.
@@ -68,7 +68,9 @@ format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .
 
 refit: environment
-	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src:tools OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m benchmarks.accuracy_pages
+	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" tools/digests
 
 docs: environment
 	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.glossary && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs

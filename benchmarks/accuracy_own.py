@@ -110,7 +110,7 @@ def compared(record: Record, curves: Path | None) -> Compared:
         bare = without(every_example, gpu)
         own = own_of(record, bare, catalog)
         actual = np.log([one.seconds for one in about])
-        logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: own}))]
+        logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: (own,)}))]
     finally:
         use_curves(None)
     count = sum(one.setting.gpu != gpu for one in every_example)
@@ -119,6 +119,10 @@ def compared(record: Record, curves: Path | None) -> Compared:
 
 def _of_truth(examples: Sequence[Example], gpu: str) -> list[Example]:
     return [one for one in examples if one.setting.gpu == gpu and one.groups["source"].startswith(OWN_SOURCES)]
+
+
+def _task(example: Example) -> str:
+    return h200_task(example.groups["source"], example.groups.get("kind", ""), example.groups["task"].partition("-")[2])
 
 
 def error_lines(errors: Compared, record: Record, without_curves: bool) -> Iterator[str]:
@@ -132,7 +136,7 @@ def error_lines(errors: Compared, record: Record, without_curves: bool) -> Itera
     yield ""
     yield "| task | rows | mean, never seen | corrected | median, never seen | corrected | p90, never seen | corrected | fitted |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    tables = [by(h200_task, errors.rows, logs) for logs in (errors.before, errors.after, errors.shipped)]
+    tables = [by(_task, errors.rows, logs) for logs in (errors.before, errors.after, errors.shipped)]
     for task in tables[0]:
         yield _row(task, *(table[task] for table in tables))
     everything = [score(logs) for logs in (errors.before, errors.after, errors.shipped)]

@@ -22,8 +22,8 @@ REQUESTS: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("finetune", "llama-3.2-1b", [{}, {"batch": 16}, {"precision": "bf16"}, {"optimizer": "adamw-8bit"}]),
     ("train", "gpt2", [{}, {"micro_batch": 2}, {"checkpointing": "full"}]),
     ("train", "resnet50", [{}, {"batch": 64}]),
-    ("serve", "llama-3.1-8b", [{}, {"batch": 4}, {"seq_in": 8192}, {"rate": 0.2}]),
-    ("batch", "llama-3.1-8b", [{}, {"batch": 8}]),
+    ("serve", "llama-3.1-8b", [{"precision": "bf16", **one} for one in ({}, {"batch": 4}, {"seq_in": 8192}, {"rate": 0.2})]),
+    ("batch", "llama-3.1-8b", [{"precision": "bf16"}, {"precision": "fp8", "batch": 8}]),
     ("batch", "resnet50", [{"batch": 32}]),
     ("batch", "sdxl", [{}]),
 ]

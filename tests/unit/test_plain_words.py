@@ -10,6 +10,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "whichgpu"
@@ -64,6 +65,7 @@ def unexplained_constants(text: str, tree: ast.Module) -> Iterator[str]:
                 yield from (one.id for one in targets if isinstance(one, ast.Name))
 
 
+@cache
 def remaining() -> Counter[str]:
     """How often each rule is broken in each module."""
     count: Counter[str] = Counter()

@@ -86,9 +86,11 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
             else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
         )
     setting, host = correction_keys(workload, kind, unit, [gpu])[0], host_mode(workload.engine, workload.year)
-    added = row.pageable_copy_bytes / PAGEABLE_COPY + (request_latency(workload) if kind == "prefill" else 0.0)
+    latency = request_latency(workload) if kind == "prefill" else 0.0
+    added = row.pageable_copy_bytes / PAGEABLE_COPY + latency
     return Example(
         seconds=max(row.seconds - added, row.seconds * 0.2),
+        latency=latency,
         terms=terms.seconds[:, 0, 0],
         floors=terms.floors[:, 0, 0],
         setting=setting,

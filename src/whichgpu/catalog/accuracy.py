@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import plain_number
+from whichgpu.catalog.host import Source
 from whichgpu.catalog.model import Model, model_key
 from whichgpu.catalog.tables import Row, record_of
+
+LANGUAGE_BASELINES = ("bf16", "f16")  # Precisions against which losses of language models are published.
 
 
 class Accuracy(msgspec.Struct, frozen=True):
@@ -55,6 +58,28 @@ def accuracy_note(evaluations: Iterable[Accuracy], models: Iterable[Model], mode
     sources = tuple(dict.fromkeys(id for row in comparisons for id in row.sources))
     figures = tuple(_figure(row) for row in comparisons)
     return AccuracyNote(msg("warning.accuracy", precision=precision, model=model, figures=figures, sources=sources), sources)
+
+
+def published_loss(
+    evaluations: Iterable[Accuracy], models: Iterable[Model], documents: Mapping[str, Source], model: str, precision: str
+) -> AccuracyNote | None:
+    """Return the published loss of a language model in a precision; that of other language models if none is of this one."""
+    rows = [row for row in evaluations if row.precision == precision and row.baseline_precision in LANGUAGE_BASELINES]
+    key = model_key(model)
+    own = {row.id for row in models if key in map(model_key, row.names)}
+    rows = [row for row in rows if own & set(row.models)] or rows
+    if not rows:
+        return None
+    low, high = (f"{end(row.loss_percent for row in rows):g}" for end in (min, max))
+    sources = tuple(dict.fromkeys(id for row in rows for id in row.sources))
+    first = documents[sources[0]]
+    values = {
+        "loss": low if low == high else f"{low}-{high}",
+        "models": tuple(dict.fromkeys(id for row in rows for id in row.models)),
+        "publisher": first.publisher,
+        "day": first.published or "",
+    }
+    return AccuracyNote(msg("accuracy.perplexity" if rows[0].metric == "perplexity" else "accuracy.lower", **values), sources)
 
 
 def _figure(row: Accuracy) -> Message:

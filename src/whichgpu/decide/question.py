@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from math import ceil
 from pathlib import Path
@@ -12,12 +12,15 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.candidates import Candidates, join_candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
-from whichgpu.decide.configurations.groups import Group, Groups, groups_of
+from whichgpu.decide.configurations.groups import Group, Groups, groups_of, with_precisions
+from whichgpu.decide.configurations.precision_choices import precisions_on
+from whichgpu.decide.constraints import Quality, Risk
 from whichgpu.decide.market import terms_of
 from whichgpu.decide.modes import with_mode
 from whichgpu.decide.offers import OfferSelection, select_offers
@@ -44,6 +47,7 @@ class EvaluatedQuestion(msgspec.Struct, frozen=True):
     results: list[GroupResult]
     work: Work
     terms: OfferTerms
+    risk: Risk = "even"
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return the candidates: every offer joined with the result of its group of GPUs."""
@@ -75,6 +79,7 @@ class Question(msgspec.Struct, frozen=True):
         )
         terms = terms_of(selection.market)
         if self.modelled:
+            groups = with_precisions(groups, self._precisions(request, selection.constraints.quality))
             work = work_of(request.workload, request.shape, selection.constraints.duration)
             results = best_configurations(request, groups.groups)
             if replicated:
@@ -109,6 +114,15 @@ class Question(msgspec.Struct, frozen=True):
         filled = fill_defaults(workload, shape, stated)
         return WorkloadRequest(filled, stated, shape, lookups.calibration, self.spelled.workload)
 
+    def _precisions(self, request: WorkloadRequest, quality: Quality) -> Callable[[Gpu], Mapping[str, str]]:
+        """Return a function that gives the precisions to try on a GPU, each with the level of quality it keeps."""
+        engine = self._engine(request)
+        return lambda gpu: precisions_on(request, gpu, engine, self.day, quality)
+
+    def _engine(self, request: WorkloadRequest) -> Engine | None:
+        """Return the catalog's entry of the request's engine."""
+        return next((one for one in self.lookups.catalog.engines if one.id == request.workload.engine), None)
+
     def _named_gpus(self) -> tuple[Gpu, ...]:
         """Return the GPUs that the requirements name; empty if they name none."""
         if not self.query.gpu:
@@ -118,10 +132,10 @@ class Question(msgspec.Struct, frozen=True):
         return tuple({gpu.id: gpu for name in names for gpu in gpus_named(catalog, name)}.values())
 
     def _offers(self, request: WorkloadRequest) -> OfferSelection:
-        engines = self.lookups.catalog.engines if self.modelled else ()
-        engine = next((one for one in engines if one.id == request.workload.engine), None)
+        engine = self._engine(request) if self.modelled else None
         slices = self.modelled and not request.workload.training
-        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine)
+        for_service = self.modelled and request.workload.rate is not None
+        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine, for_service)
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.relax import groups_nearest
 from whichgpu.estimate.fit import fit, required_memory, verdict, with_training_defaults
-from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
@@ -24,7 +23,7 @@ from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
-from whichgpu.workload.workload import Parallel, Workload
+from whichgpu.workload.workload import Workload
 
 MAX_TRAINING_GROUPS = 24  # Groups refined in training at most: enough for all listed rows (assumed).
 MAX_GROUPS = 40  # Groups refined at most for inference; further groups of a service are not displayed (assumed).
@@ -70,6 +69,10 @@ class Refiner:
         """Return those candidates of a ranking whose results are exact enough to be displayed side by side."""
         return order
 
+    def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
+        """Return results with what only displayed rows need, by index of the group of GPUs."""
+        return {}
+
     def _screened(self, groups: Iterable[int]) -> dict[int, Configuration]:
         """Return the approximate (screened) configurations of those groups of GPUs that are not evaluated exactly yet."""
         results = self.screened.results
@@ -97,7 +100,7 @@ class OfflineRefiner(Refiner):
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
         super().__init__(screened)
-        self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # one replica's, by GPU and layout
+        self._replicas: dict[Hashable, GroupResult] = {}  # one replica's, by GPU, precision and layout
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return each leading group of GPUs at the concurrency with the highest throughput that fits, by group index."""
@@ -107,7 +110,7 @@ class OfflineRefiner(Refiner):
         return refined
 
     def _offline(self, group: Group, one: Configuration) -> GroupResult:
-        key = group.kind, replace(one.parallel, dp=1)
+        key = group.kind, one.precision, replace(one.parallel, dp=1)
         if key not in self._replicas:
             self._replicas[key] = _offline_replica(self.request, group, one)
         replica, dp = self._replicas[key], one.parallel.dp
@@ -129,7 +132,7 @@ class ServingRefiner(Refiner):
         from whichgpu.decide.configurations.simulate import Simulator  # Only services need this import.
 
         super().__init__(screened)
-        self._simulator = Simulator(self.request)
+        self._simulator = Simulator(self.request, screened.risk)
         self._bounded: set[int] = set()
         self._ahead = AHEAD
 
@@ -153,6 +156,11 @@ class ServingRefiner(Refiner):
         self.done |= simulated
         return simulated
 
+    def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
+        """Return simulated results with the highest request rate that each group sustains, by index of the group of GPUs."""
+        simulated = {at: one for at in groups if isinstance(one := self.done.get(at), Configuration)}
+        return {at: self._simulator.with_max_rate(self.groups[at], one) for at, one in simulated.items()}
+
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
         """Return the candidates of a ranking whose groups of GPUs were simulated, so that their rates are comparable."""
         done = np.array([at in self.done for at in range(len(self.groups))], dtype=bool)
@@ -167,7 +175,7 @@ def _at_rate_bound(one: GroupResult) -> GroupResult:
 def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:
     """Return the group's configuration with batch, time and memory of one replica at its best concurrency."""
     gpu, shape = group.gpu, request.shape
-    workload = single_replica(workload_of(with_precision(request.workload, one.precision), group, one))
+    workload = single_replica(workload_of(with_precision(request.workload, one.precision, request.stated), group, one))
 
     def memory_of(workload: Workload) -> MemoryEstimate:
         return estimate_memory(workload, shape, gpu)

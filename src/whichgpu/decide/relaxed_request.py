@@ -51,7 +51,12 @@ def changed_fields(message: Message) -> dict[str, Any]:
         return {f"{name}_max": text for name, text in pairs}
     if kind == "without":
         return {str(values["flag"]).removeprefix("--").replace("-", "_"): None}
-    fixed: dict[str, dict[str, Any]] = {"without-layout": {"parallel": None}, "spot-service": {"term": "spot"}}
+    fixed: dict[str, dict[str, Any]] = {
+        "without-layout": {"parallel": None},
+        "spot-service": {"term": "spot"},
+        "quality": {"quality": "any"},
+        "seller": {"sellers": "any"},
+    }
     return {"rate": values["rate"]} if kind == "copies" else fixed.get(kind, {})
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import numpy as np
 
 from whichgpu.decide.candidates import Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
-from whichgpu.decide.constraints import RANKS
+from whichgpu.decide.constraints import QUALITY_RANK
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
@@ -37,7 +38,8 @@ def shortlist(
 ) -> Shortlist:
     """Return the candidates to display from a non-empty ranking; `compared_gpus` are ids of GPUs the user wants explained."""
     passing = set(order.tolist())
-    cheapest, fastest = (next(at for at in candidates.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
+    cheapest = int(order[np.argmin(candidates.run_cost.cost[order])])
+    fastest = next(at for at in candidates.order("time", market).tolist() if at in passing)
     terms = market.terms[candidates.offer[order]]
     without_spot = order[terms != "spot"]
     best = (best_of(gpu, candidates, groups, order) for gpu in compared_gpus)
@@ -60,6 +62,12 @@ def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) ->
         if len(best) >= limit:
             break
     return list(best.values())
+
+
+def best_by_quality(candidates: Candidates, order: Ints, groups: Groups) -> dict[str, int]:
+    """Return the index of the best candidate of a ranking at each level of quality that its precisions keep."""
+    levels = np.array([QUALITY_RANK[group.quality] for group in groups.groups] or [0])[candidates.group[order]]
+    return {name: int(order[np.argmax(levels == rank)]) for name, rank in QUALITY_RANK.items() if (levels == rank).any()}
 
 
 def best_of(gpu: str, candidates: Candidates, groups: Groups, order: Ints) -> int | None:

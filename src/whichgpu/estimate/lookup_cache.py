@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.calibration import Calibration
     from whichgpu.estimate.time.own_corrections import OwnCorrections
 
-    OwnMeasurements = Callable[[Catalog], Mapping[str, OwnCorrections]]
+    OwnMeasurements = Callable[[Catalog], Mapping[str, tuple[OwnCorrections, ...]]]
 
 T = TypeVar("T")
 MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name any number of configs.

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.figure import Basis
 from whichgpu.base.files import read_regular_file, user_folder, write_atomically
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
@@ -89,23 +89,33 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
     return ready
 
 
-def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
-    """Return corrections of estimated times by GPU, from its newest own record that is usable, else its newest imported one."""
+def own_calibrations(
+    catalog: Catalog, calibration: Calibration, folder: Path | None = None
+) -> dict[str, tuple[OwnCorrections, ...]]:
+    """Return corrections of estimated times by GPU, one per usable record: own ones before imported ones, the newest first."""
     folder = folder or records_folder()
-    corrections: dict[str, OwnCorrections] = {}
+    corrections: dict[str, tuple[OwnCorrections, ...]] = {}
     for kind in (OWN, IMPORTED):
         for record in sorted(_stored_records(kind, folder), key=lambda one: one.made, reverse=True):
-            if record.where.gpu not in corrections and record.steps and record.where.gpu in catalog.gpu_by_id:
-                try:
-                    current = with_current_fit(record, catalog, calibration)
-                except WhichGpuError:  # The record has steps that this version cannot read, so it is skipped.
-                    continue
-                if current.fitted is not None and current.fitted.kinds:  # `kinds` is empty if no step was plausible.
-                    corrections[record.where.gpu] = own_calibration(current, kind)
-                if current is not record:
-                    with suppress(UsageError, DataError):  # If the folder is read-only, the record is fitted again next time.
-                        save_record(current, kind, folder)
+            gpu = record.where.gpu
+            if not record.steps or gpu not in catalog.gpu_by_id or _is_superseded(record, corrections.get(gpu, ())):
+                continue
+            try:
+                current = with_current_fit(record, catalog, calibration)
+            except WhichGpuError:  # The record has steps that this version cannot read, so it is skipped.
+                continue
+            if current.fitted is not None and current.fitted.kinds:  # `kinds` is empty if no step was plausible.
+                corrections[gpu] = (*corrections.get(gpu, ()), own_calibration(current, kind))
+            if current is not record:
+                with suppress(UsageError, DataError):  # If the folder is read-only, the record is fitted again next time.
+                    save_record(current, kind, folder)
     return corrections
+
+
+def _is_superseded(record: Record, preferred: tuple[OwnCorrections, ...]) -> bool:
+    """Whether preferred records measured every kind of step that a record did."""
+    kinds = record.fitted.kinds if record.fitted else ()
+    return bool(kinds) and set(kinds) <= {kind for one in preferred for kind in one.kinds}
 
 
 def with_current_fit(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
@@ -131,7 +141,9 @@ def fit_record(record: Record, catalog: Catalog, calibration: Calibration) -> Fi
     return fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
 
 
-def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
+def stored_files(kind: str, folder: Path | None = None) -> Iterator[tuple[Path, Record | Message]]:
+    """Yield the files of records of a kind (own or imported), each with its record or the message why it is not usable."""
+    folder = folder or records_folder()
     if folder is None:
         return
     try:
@@ -140,6 +152,15 @@ def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
         return
     for path in paths:
         try:
-            yield read_record(path)
-        except UsageError:
-            continue
+            yield path, read_record(path)
+        except UsageError as problem:
+            yield path, problem.message
+
+
+def remove_record(path: str) -> None:
+    """Delete the file of a stored record."""
+    Path(path).unlink()
+
+
+def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
+    return (record for _, record in stored_files(kind, folder) if isinstance(record, Record))

@@ -17,7 +17,13 @@ from whichgpu.base.messages import english, msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.own_corrections import MAX_LOG_WIDTH, MIN_LOG_HALF_WIDTH, OwnCorrections, with_own_corrections
+from whichgpu.estimate.time.own_corrections import (
+    MAX_LOG_WIDTH,
+    MIN_LOG_HALF_WIDTH,
+    OwnCalibration,
+    OwnCorrections,
+    with_own_corrections,
+)
 from whichgpu.measure import records
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.bench.step_cases import step_cases
@@ -165,7 +171,7 @@ def test_implausible_record_leaves_estimates_unchanged(measured: Record, catalog
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
 def test_stored_range_is_bounded_when_used(width: float) -> None:
     own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
-    confidence = with_own_corrections(load_calibration(), {GPU: own}).own_confidence("pytorch", GPU, "train")
+    confidence = with_own_corrections(load_calibration(), {GPU: (own,)}).own_confidence("pytorch", GPU, "train")
     assert confidence is not None
     assert -MAX_LOG_WIDTH <= confidence.low < 0 < confidence.high <= MAX_LOG_WIDTH
 
@@ -238,7 +244,7 @@ def test_stale_fit_is_recomputed(measured: Record, catalog: Catalog) -> None:
     fit = records.fit_record(measured, catalog, calibration)
     stale = with_digest(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
     path = records.save_record(stale)
-    own = records.own_calibrations(catalog, calibration)[GPU]
+    own = records.own_calibrations(catalog, calibration)[GPU][0]
     assert own.multipliers == fit.multipliers
     assert own.source == measured.source
     assert records.read_record(path).fitted == fit  # and cached, so that it is computed once
@@ -253,7 +259,7 @@ def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(
         raise UsageError("cannot-write", msg("error.cannot-write-file", name="x", why="read-only"))
 
     monkeypatch.setattr(records, "save_record", refuse)
-    assert records.own_calibrations(catalog, load_calibration())[GPU].source == measured.source
+    assert records.own_calibrations(catalog, load_calibration())[GPU][0].source == measured.source
 
 
 def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
@@ -267,7 +273,7 @@ def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Reco
     record = records.import_record(path, catalog, load_calibration(), TODAY, folder)
     assert record.fitted is not None
     own = records.own_calibrations(catalog, load_calibration(), folder)
-    assert own[GPU].basis == "calibrated"
+    assert own[GPU][0].basis == "calibrated"
 
 
 def test_imported_records_never_override_own_ones(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
@@ -277,9 +283,28 @@ def test_imported_records_never_override_own_ones(measured: Record, catalog: Cat
     before = records.own_calibrations(catalog, load_calibration())
     records.save_record(measured)
     after = records.own_calibrations(catalog, load_calibration())
-    assert before[GPU].basis == "calibrated"
-    assert after[GPU].basis == "measured"
-    assert after[GPU].source == measured.source
+    assert before[GPU][0].basis == "calibrated"
+    assert after[GPU][0].basis == "measured"
+    assert after[GPU][0].source == measured.source
+
+
+def test_each_kind_of_step_uses_the_newest_record_that_measured_it(measured: Record, catalog: Catalog) -> None:
+    """A record of a served model leaves the corrections of training steps to the record of `measure`."""
+    training = tuple(one for one in measured.steps if one.request["task"] == "train")
+    decoding = tuple(one for one in measured.steps if one.request["task"] == "decode")
+    older = with_digest(replace(measured, made="2026-11-18T00:00:00Z", steps=training))
+    newer = with_digest(replace(measured, made="2026-11-19T00:00:00Z", steps=decoding))
+    for one in (older, newer):
+        records.save_record(one)
+    own = with_own_corrections(load_calibration(), records.own_calibrations(catalog, load_calibration()))
+    assert isinstance(own, OwnCalibration)
+    for steps, expected in ((training, older), (decoding, newer)):
+        request = steps[0].request
+        chosen = own.record_for(GPU, request["engine"], request["task"])
+        assert chosen is not None
+        assert chosen.source == expected.source
+        assert expected.source in own.sources_of(request["engine"], GPU)
+        assert expected.source in (estimate(catalog=catalog, **request).sources)
 
 
 def test_an_impossible_record_is_not_imported(catalog: Catalog, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_errors_before_and_after_are_those_of_the_two_fits(record: Record, catal
     actual = np.log([one.seconds for one in rows])
     own = accuracy_own.own_of(record, bare, catalog)
     before = accuracy_own.predicted(rows, bare) - actual
-    after = accuracy_own.predicted(rows, with_own_corrections(bare, {GPU: own})) - actual
+    after = accuracy_own.predicted(rows, with_own_corrections(bare, {GPU: (own,)})) - actual
     assert before == pytest.approx(-log(SLOWER), abs=1e-6)
     assert np.abs(after).max() < 0.25 * log(SLOWER)
     lines = list(accuracy_own.error_lines(accuracy_own.Compared(rows, before, after, before, own, bare, 7), record, True))

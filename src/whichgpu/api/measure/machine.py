@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
+from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.drivers.card import Card
@@ -16,7 +17,7 @@ from whichgpu.measure.drivers.probe import DriverUnavailable, MissingVendor, Pro
 from whichgpu.measure.drivers.vendors import open_probes
 from whichgpu.measure.host import read_host, usable_cores
 from whichgpu.measure.host_load import LoadReader
-from whichgpu.measure.match import match_card
+from whichgpu.measure.match import match_card, matched_gpu
 from whichgpu.measure.report.diagnose import Bottleneck
 from whichgpu.measure.report.doctor import DetectedGpu, Report, build_report
 from whichgpu.measure.software import read_software
@@ -58,6 +59,21 @@ def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = N
         raise no_gpu(absences)
     gpus = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
     return Watching(gpus, _until_closed(probe, gpus, clock, settings))
+
+
+def card_and_gpu_here(catalog: Catalog) -> tuple[Card, Gpu] | None:
+    """Return the first GPU of this machine, as its driver and as the catalog describe it; None if either does not know one."""
+    probe, _ = open_probes()
+    if probe is None:
+        return None
+    try:
+        card = next(iter(probe.cards()), None)
+        gpu = matched_gpu(match_card(card, catalog), catalog) if card else None
+    except DriverUnavailable:
+        return None
+    finally:
+        probe.close()
+    return (card, gpu) if card and gpu else None
 
 
 def no_gpu(absences: Sequence[MissingVendor], message: str = "error.no-gpu-here") -> NoAnswer:

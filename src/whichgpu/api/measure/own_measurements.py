@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.own_corrections import OwnCorrections
 
 
-def own_measurements(catalog: Catalog) -> Mapping[str, OwnCorrections]:
+def own_measurements(catalog: Catalog) -> Mapping[str, tuple[OwnCorrections, ...]]:
     """Return the corrections of estimated times by GPU id; empty if the user has no measurement records."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 import msgspec
@@ -51,22 +51,19 @@ class _Extremes(msgspec.Struct):
 
 
 class ReferencePrices:
-    """Bundled price ranges with which new prices are compared: by offer, by instance in all regions, and by GPU."""
+    """Bundled price ranges with which new prices are compared: by offer, by instance in all regions, and by GPU.
+
+    The prices of a GPU are read when it is first asked for: most imports name a few GPUs.
+    """
 
     def __init__(self, catalog: Catalog, rates: DollarRates) -> None:
-        self._ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)
-        self._providers: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._on_demand: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))  # by GPU and seller
-        for row in catalog.prices():
-            price = rates.dollars(row.price, row.currency, first_day(row.observed))
-            if price is not None:
-                for terms in _terms_of(row):
-                    self._providers[row.gpu, terms].add(row.provider)
-                if row.term == "on-demand":
-                    self._on_demand[row.gpu][row.provider].append(price / row.gpus)
-                for key in _keys_of(row):
-                    self._ranges[key].add(price / row.gpus)
-        self._usual = {gpu: median(map(median, sellers.values())) for gpu, sellers in self._on_demand.items()}
+        self._catalog, self._rates = catalog, rates
+        self._by_gpu: dict[str, _GpuPrices] = {}
+
+    def _of(self, gpu: str) -> _GpuPrices:
+        if gpu not in self._by_gpu:
+            self._by_gpu[gpu] = _GpuPrices(self._catalog.prices((gpu,)), self._rates)
+        return self._by_gpu[gpu]
 
     def find(
         self, provider: str, instance: str, region: str, term: str, includes: str, gpu: str, alias: bool = False
@@ -82,11 +79,12 @@ class ReferencePrices:
         else:
             terms, other = _FIRM, ((provider, instance, "on-demand"), shares)
             own = wide if alias else (1.0 / JUMP, JUMP)
-        offer, floor = (provider, instance, includes, term), self._gpu_floor(gpu, terms)
-        for key, (low_factor, high_factor) in (((*offer, region), own), (offer, own), other, ((gpu, terms), wide)):
-            if (extremes := self._ranges.get(key)) is not None:
+        history = self._of(gpu)
+        offer, floor = (provider, instance, includes, term), history.floor(terms)
+        for key, (low_factor, high_factor) in (((*offer, region), own), (offer, own), other, ((terms,), wide)):
+            if (extremes := history.ranges.get(key)) is not None:
                 low, high = max(extremes.low * low_factor, floor), extremes.high * high_factor
-                return PriceRange(extremes.low, extremes.high, low, high, machine_known=key != (gpu, terms))
+                return PriceRange(extremes.low, extremes.high, low, high, machine_known=key != (terms,))
         return None
 
     def market_rejection(self, gpu: str, gpus: float, term: str, dollars: float) -> str | None:
@@ -94,7 +92,8 @@ class ReferencePrices:
 
         It is compared with all sellers of the GPU: no price per GPU that somebody asks already is too low.
         """
-        firm, spot, usual = self._ranges.get((gpu, _FIRM)), self._ranges.get((gpu, _SPOT)), self._usual.get(gpu)
+        history = self._of(gpu)
+        firm, spot, usual = history.ranges.get((_FIRM,)), history.ranges.get((_SPOT,)), history.usual
         if firm is None:
             return None
         each, lowest = dollars / gpus, firm.low if spot is None else min(firm.low, spot.low)
@@ -108,14 +107,34 @@ class ReferencePrices:
 
     def market_words(self, gpu: str, gpus: float, dollars: float) -> str:
         """Return a price per GPU hour and the range and median of the GPU's sellers, as text in US dollars."""
-        firm = self._ranges[gpu, _FIRM]
-        usual = f" (median {self._usual[gpu]:.3g})" if gpu in self._usual else ""
+        history = self._of(gpu)
+        firm, usual = history.ranges[_FIRM,], "" if history.usual is None else f" (median {history.usual:.3g})"
         return f"{dollars / gpus:.3g} USD / GPU h; {firm.low:.3g}-{firm.high:.3g} USD{usual}"
 
-    def _gpu_floor(self, gpu: str, terms: str) -> float:
-        """Return a GPU's lowest plausible price: a third of the lowest known; 0 if too few providers sell it to tell."""
-        many = len(self._providers.get((gpu, terms), ())) >= MIN_PROVIDERS
-        return self._ranges[gpu, terms].low / JUMP if many else 0.0
+
+class _GpuPrices:
+    """Bundled price ranges of one GPU, in US dollars per GPU hour, by offer, instance and kind of term."""
+
+    def __init__(self, rows: Iterable[PriceRow], rates: DollarRates) -> None:
+        self.ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)
+        self._providers: dict[str, set[str]] = defaultdict(set)  # by kind of term
+        on_demand: dict[str, list[float]] = defaultdict(list)  # by seller
+        for row in rows:
+            price = rates.dollars(row.price, row.currency, first_day(row.observed))
+            if price is None:
+                continue
+            for terms in _terms_of(row):
+                self._providers[terms].add(row.provider)
+            if row.term == "on-demand":
+                on_demand[row.provider].append(price / row.gpus)
+            for key in _keys_of(row):
+                self.ranges[key].add(price / row.gpus)
+        self.usual = median(map(median, on_demand.values())) if on_demand else None  # median of the sellers' medians
+
+    def floor(self, terms: str) -> float:
+        """Return the lowest plausible price: a third of the lowest known; 0 if too few providers sell the GPU to tell."""
+        many = len(self._providers.get(terms, ())) >= MIN_PROVIDERS
+        return self.ranges[terms,].low / JUMP if many else 0.0
 
 
 def _keys_of(row: PriceRow) -> Iterator[tuple[str, ...]]:
@@ -127,9 +146,9 @@ def _keys_of(row: PriceRow) -> Iterator[tuple[str, ...]]:
     if row.term == "on-demand":
         yield (row.provider, row.instance, row.term)
     for terms in _terms_of(row):
-        yield (row.gpu, terms)
+        yield (terms,)
     if row.term == "spot":
-        yield (row.gpu, _SPOT)
+        yield (_SPOT,)
 
 
 def _terms_of(row: PriceRow) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.precision_choices import quality_of
 from whichgpu.decide.configurations.reference_mix import UNIT, indices
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.constraints import Constraints, Rank
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.work import SERVICE_RATE, Work
@@ -44,7 +46,7 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
     """Return the answer as one sentence; `list_price_day` dates a card's list price and is None if the user gave the price."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
-        "gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_machines(one)}",
+        "gpus": gpu_count_label(one.gpus), "gpu": _gpu_in_precision(one), "machine": f"{one.provider} {_machines(one)}",
         "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": format_duration(time.value),
         "low": format_duration(time.low), "high": format_duration(time.high), "cost": format_amount(cost.amount),
         "currency": cost.currency,
@@ -65,6 +67,12 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
     return msg(f"recommend.sentence-{kind}", where=where, seen=price_date, **values)
 
 
+def _gpu_in_precision(one: Candidate) -> Message | str:
+    """Return the GPU's name, with the precision if the weights are quantised."""
+    quantised = quality_of(one.precision) != "lossless"
+    return msg("recommend.in-precision", gpu=one.gpu_name, precision=one.precision) if quantised else one.gpu_name
+
+
 def sentence_starved(
     what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float
 ) -> Message:
@@ -82,7 +90,7 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
     workload, run_settings = request.workload, constraints.run_settings
     kind = work_kind(modelled, work)
     order = f"{rank}-service" if kind == "service" and rank in ("time", "balanced") else rank
-    messages = [msg(f"assumed.rank-{order}")]
+    messages = [msg(f"assumed.rank-{order}"), *_risk_assumed(screened, best)]
     if kind == "mix":
         messages.append(msg("assumed.mix", names=indices(workload.task, constraints.day), unit=UNIT))
     else:
@@ -111,6 +119,16 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
         id = "assumed.simulated" if best.simulated else "assumed.queueing"
         messages.append(msg(id, percentile=f"{workload.percentile:g}", n=best.simulated or 0))
     return messages
+
+
+def _risk_assumed(screened: EvaluatedQuestion, best: Candidate) -> list[Message]:
+    """Return a message on how limits are judged, if the answer has limits that it may miss."""
+    if best.keeps_objective is None and best.keeps_budget is None:
+        return []
+    preference = screened.selection.constraints.risk_for(screened.request.workload.serving)
+    id = f"risk-{screened.risk}" if preference == screened.risk and best.keeps_limits >= SAFE_PROBABILITY else "risk-none-safe"
+    id = "risk-even" if preference == "even" else id
+    return [msg(f"assumed.{id}", share=f"{SAFE_PROBABILITY:.0%}")]
 
 
 def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, work: Work) -> list[Message]:
@@ -158,6 +176,8 @@ def _precision_assumed(precision: str, gpu: Gpu, request: WorkloadRequest) -> Me
     model = request.workload.model
     from_file = isinstance(model, str) and model.lower().endswith(".gguf")
     native = request.shape.native
+    if quality_of(precision) != "lossless" and precision != request.workload.precision:
+        return msg("assumed.precision-chosen", precision=precision)
     if from_file or (native and precision == request.workload.precision and not request.workload.training):
         return msg("assumed.precision-published", precision=precision)
     record = PRECISION_BY_NAME[precision]

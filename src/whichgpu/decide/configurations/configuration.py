@@ -25,7 +25,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True):
     bare: Workload  # the workload as the user wrote it, without defaults
 
     def precision_on(self, gpu: Gpu) -> str:
-        """Return the precision a GPU computes in: the user's if given, else the first default that the GPU has units for."""
+        """Return the model's own precision on a GPU: the user's if given, else the first default that it has units for."""
         usual = self.workload.precision or "bf16"
         if "precision" in self.stated:
             return usual
@@ -42,6 +42,8 @@ class ReplicaSimulation(msgspec.Struct, frozen=True):
     requests: int
     fast: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the short end of the step time's range
     slow: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the long end of the step time's range
+    max_slowdown: float = 1.0  # largest factor on step times at which the objectives hold
+    keeps: float = 1.0  # probability that they hold
 
 
 class Configuration(msgspec.Struct, frozen=True):

@@ -59,4 +59,4 @@ def _request_key(request: WorkloadRequest) -> Hashable:
 
 
 def _group_key(group: Group) -> Hashable:
-    return id(group.gpu), group.per_machine, group.machines, group.fabric
+    return id(group.gpu), group.per_machine, group.machines, group.fabric, group.precision

@@ -38,7 +38,9 @@ def evaluate_batches(request: WorkloadRequest, groups: Sequence[Group]) -> list[
         precision, gpus, machines = key
         return _of_size(request, replace(request.workload, precision=precision), members, gpus, machines, needs)
 
-    return solve_by_class(groups, lambda group: (request.precision_on(group.gpu), group.gpus, group.machines), solve)
+    return solve_by_class(
+        groups, lambda group: (group.precision or request.precision_on(group.gpu), group.gpus, group.machines), solve
+    )
 
 
 def _of_size(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from whichgpu.estimate.offline import CONCURRENCY
 from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -50,16 +51,20 @@ def generate(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupRes
     """Return, per group of GPUs, the tensor-parallel degree, replicas and batch with the highest throughput, or why none."""
 
     def solve(precision: str, members: list[Group]) -> list[GroupResult]:
-        return _of_precision(request, with_precision(request.workload, precision), members)
+        return _of_precision(request, with_precision(request.workload, precision, request.stated), members)
 
-    return solve_by_class(groups, lambda group: request.precision_on(group.gpu), solve)
+    return solve_by_class(groups, lambda group: group.precision or request.precision_on(group.gpu), solve)
 
 
-def with_precision(workload: Workload, precision: str) -> Workload:
-    """Return the workload with weights and KV cache in another precision."""
+def with_precision(workload: Workload, precision: str, stated: Collection[str] = ()) -> Workload:
+    """Return the workload with weights in another precision, and its KV cache in the usual one unless the user stated one."""
     if precision == workload.precision:
         return workload
-    return replace(workload, precision=precision, kv_precision={"fp32": "fp32"}.get(precision, "fp16"))
+    kv_precision = workload.kv_precision
+    if "kv_precision" not in stated:
+        shipped = engine_record(workload.engine, workload.year).kv_precisions.get(precision)
+        kv_precision = shipped or PRECISION_BY_NAME[precision].kv_default
+    return replace(workload, precision=precision, kv_precision=kv_precision)
 
 
 def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -33,6 +33,8 @@ class Group(msgspec.Struct, frozen=True):
     machines: int
     fabric: Fabric
     share: float = 1.0
+    precision: str | None = None  # precision tried on it; None for the default on its GPU
+    quality: str = "lossless"  # level of quality that the precision keeps
 
     @property
     def gpus(self) -> int:
@@ -98,6 +100,21 @@ def groups_of(
     within = np.arange(len(offers)) - np.repeat(np.cumsum(counts) - counts, counts)
     flat = np.array([at for own in of_kind for at in own], dtype=np.int64)
     return Groups(tuple(groups), flat[(ends - many)[kind_of[offers]] + within], offers, int((counts == 0).sum()))
+
+
+def with_precisions(groups: Groups, precisions_of: Callable[[Gpu], Mapping[str, str]]) -> Groups:
+    """Return every group once for each precision to try on its GPU; `precisions_of` gives the level of quality by precision."""
+    by_gpu = {group.gpu.id: precisions_of(group.gpu) for group in groups.groups}
+    expanded = [
+        replace(group, precision=precision, quality=quality)
+        for group in groups.groups
+        for precision, quality in by_gpu[group.gpu.id].items()
+    ]
+    counts = np.array([len(by_gpu[group.gpu.id]) for group in groups.groups], dtype=np.int64)
+    first, pairs = np.cumsum(counts) - counts, counts[groups.group_of]
+    starts = np.repeat(np.cumsum(pairs) - pairs, pairs)
+    group_of = np.repeat(first[groups.group_of], pairs) + np.arange(int(pairs.sum())) - starts
+    return Groups(tuple(expanded), group_of, np.repeat(groups.offer_of, pairs), groups.left)
 
 
 def _kinds(*columns: Ints | Floats) -> tuple[Ints, Ints]:

@@ -51,7 +51,7 @@ def train(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult
     def solve(precision: str, members: list[Group]) -> list[GroupResult]:
         return _of_precision(request, replace(request.workload, precision=precision), members)
 
-    return solve_by_class(groups, lambda group: request.precision_on(group.gpu), solve)
+    return solve_by_class(groups, lambda group: group.precision or request.precision_on(group.gpu), solve)
 
 
 def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:

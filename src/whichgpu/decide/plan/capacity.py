@@ -24,6 +24,7 @@ from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)  # running sequences tried
+MIN_LATE_GAIN = 1e-3  # Late service must be faster than service on time by this share to be considered.
 TENSOR_PARALLEL = (1, 2, 4, 8)  # These tensor-parallel degrees are tried.
 Kind = tuple[Gpu, Fabric]
 Tests = Mapping[str, tuple[Floats, float | None]]  # Seconds [batches, buckets] and the limit of each objective.
@@ -45,6 +46,7 @@ class Shortfall(msgspec.Struct, frozen=True):
 class ReplicaCapacity(msgspec.Struct, frozen=True):
     """Capacity of one replica on `tp` GPUs of a kind: requests per second and batch size by bucket, and the scheduler's limits.
 
+    `late_rates` are those of requests served later than their objectives, 0 if that is no faster or not possible.
     If some bucket cannot be served, `short` names the reason (memory, ttft, tpot or latency) and `off` is the excess over that
     objective's limit as a share of the limit. `shortfall` is None if all are served, or if the weights alone do not fit.
     """
@@ -57,6 +59,13 @@ class ReplicaCapacity(msgspec.Struct, frozen=True):
     short: str = ""
     off: float = 0.0
     shortfall: Shortfall | None = None
+    late_rates: Floats | None = None  # None if there are no objectives, or the weights do not fit
+    late_batches: Floats | None = None
+
+    @property
+    def best_rates(self) -> Floats:
+        """Return requests per second by bucket, on time or late, whichever is higher."""
+        return self.rates if self.late_rates is None else np.maximum(self.rates, self.late_rates)
 
 
 def stated_limits(objectives: Objectives) -> dict[str, float]:
@@ -166,13 +175,33 @@ def _capacity(
     for value, limit in tests.values():
         if limit is not None:
             feasible &= value <= limit
+    rates, batches = _highest(rate, feasible)
+    short, off = _short(fits, tests, rates)
+    shortfall = None if (rates > 0).all() else _shortfall(fits, tests)
+    late_rates, late_batches = None, None
+    if objectives.any:
+        late_rates, late_batches = _highest(rate, _late_batches(fits, tests["tpot"]))
+        late_rates = np.where(late_rates > rates * (1.0 + MIN_LATE_GAIN), late_rates, 0.0)
+    tp, precision = workload.parallel.tp, workload.precision or ""
+    return ReplicaCapacity(tp, precision, rates, batches, limits, short, off, shortfall, late_rates, late_batches)
+
+
+def _highest(rate: Floats, feasible: Bools) -> tuple[Floats, Floats]:
+    """Return the highest request rate of each bucket over the feasible batches [batches, buckets], and its batch; 0 if none."""
     score = np.where(feasible, rate, 0.0)
     best = score.argmax(axis=0)
-    rates = score[best, np.arange(len(prompts))]
-    short, off = _short(fits, tests, rates)
-    batches = np.where(rates > 0, BATCHES[best], 0.0)
-    shortfall = None if (rates > 0).all() else _shortfall(fits, tests)
-    return ReplicaCapacity(workload.parallel.tp, workload.precision or "", rates, batches, limits, short, off, shortfall)
+    rates: Floats = score[best, np.arange(rate.shape[1])]
+    return rates, np.where(rates > 0, BATCHES[best], 0.0)
+
+
+def _late_batches(fits: Bools, tpot: tuple[Floats, float | None]) -> Bools:
+    """Return the batches [batches, buckets] at which late requests may run: within TPOT if any batch is.
+
+    All running sequences share the time between tokens, so late requests in a larger batch would delay those on time.
+    """
+    seconds, limit = tpot
+    within = fits if limit is None else fits & (seconds <= limit)
+    return np.where(np.any(within, axis=0, keepdims=True), within, fits)
 
 
 def _shortfall(fits: Bools, tests: Tests) -> Shortfall:

@@ -41,9 +41,7 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.spelling import fill_defaults, from_texts
 from whichgpu.workload.traces.reader import cached_trace
 
-# Headroom: shares of replicas' time kept free, tried in turn until the simulated objectives hold. The largest ones suit fleets of
-# a few lightly used machines, where a smaller headroom changes nothing.
-HEADROOMS = (0.15, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
+DEFAULT_HEADROOM = 0.15  # Share of replicas' time kept free unless the user states another (assumed).
 POWER_USE = 0.9  # Share of its rated power that an owned GPU draws under load (assumed).
 CHANGE_COST = 0.1  # Weight of adding or removing one GPU, in US dollars per hour: 5% of two dollars per GPU hour (assumed).
 StageProgress = Callable[[str, float], None]  # The arguments are the stage's name and the share of it done.
@@ -175,7 +173,7 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
     budget, per = inputs.constraints.budget, inputs.constraints.budget_per
     hours = {"hour": 1.0, "month": float(MONTH_HOURS)}.get(per or "", question.horizon)
     return {
-        "headroom": question.headroom if question.headroom is not None else HEADROOMS[0],
+        "headroom": question.headroom if question.headroom is not None else DEFAULT_HEADROOM,
         "slices": question.slices,
         "quotas": tuple(_quota(name, limit, inputs.catalog, gpu_pools) for name, limit in question.quotas.items()),
         "jobs": tuple(_program_job(one, gpu_pools, inputs.constraints.run_settings) for one in inputs.jobs),

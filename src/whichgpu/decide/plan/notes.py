@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
+import numpy as np
+
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.offer import STALE_DAYS
-from whichgpu.decide.plan.inputs import HEADROOMS
+from whichgpu.decide.plan.margins import HEADROOMS, late_rates
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
 from whichgpu.decide.plan.refusal import named_buckets
 from whichgpu.decide.plan.search import PlanTrial, SolvedPlan
@@ -21,6 +23,7 @@ from whichgpu.price.sellers import unknown_seller
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.unused import beyond_context
 
+MIN_LATE = 1e-4  # Smallest share of all requests, served late, that is named.
 POISSON_90 = 1.645  # standard deviations within which 90% of Poisson counts lie
 
 
@@ -75,10 +78,7 @@ def warnings(
     """Yield warnings on what may go wrong with the plan; `priced` are the rows that have a price."""
     yield from _traffic_warnings(plan)
     yield from _simulation_warnings(plan)
-    for model, late in zip(plan.inputs.models, plan.trial.formulation.late_buckets, strict=True):
-        if late:
-            late_buckets = named_buckets(model.traffic.named_shares(late))
-            yield msg("plan.excused", model=model.name, percentile=f"{model.objectives.percentile:g}", **late_buckets)
+    yield from _late_warnings(plan)
     yield from _range_warnings(plan, simulation)
     yield from dict.fromkeys(_engine_warnings(plan, groups))
     yield from _stale_prices(plan.inputs.constraints.day, priced)
@@ -110,6 +110,17 @@ def _simulation_warnings(plan: SolvedPlan) -> Iterator[Message]:
             beyond = f"{one.requests * (100.0 - one.percentile) / 100.0:.2g}"
             yield msg("plan.thin", model=one.model, percentile=f"{one.percentile:g}", n=one.requests, beyond=beyond)
     yield from (msg("plan.foresight", model=one.model) for one in simulated if one.foresight)
+
+
+def _late_warnings(plan: SolvedPlan) -> Iterator[Message]:
+    """Yield a warning for every model of which some requests are planned to be served later than their objectives."""
+    formulation = plan.trial.formulation
+    for m, model in enumerate(formulation.models):
+        rates = late_rates(formulation, plan.trial.solution, m)
+        shares = rates / max(float(formulation.problem.demand[formulation.busiest(m), formulation.buckets_of(m)].sum()), 1e-12)
+        late = [(model.traffic.buckets[b].name, float(shares[b])) for b in np.flatnonzero(shares > MIN_LATE).tolist()]
+        if late:
+            yield msg("plan.excused", model=model.name, percentile=f"{model.objectives.percentile:g}", **named_buckets(late))
 
 
 def _range_warnings(plan: SolvedPlan, rows: Sequence[CheckRow]) -> Iterator[Message]:

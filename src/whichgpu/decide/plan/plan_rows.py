@@ -62,7 +62,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
     def groups(self) -> tuple[GroupRow, ...]:
         """Return the plan's groups of equal replicas at the busiest level of load, highest cost first."""
         level, counts = self.busiest, self.solution.counts[self.busiest]
-        busy = utilisation(self.formulation.problem, counts.astype(float), self.solution.shares[level], level)
+        busy = utilisation(self.formulation.problem, self.solution, level)
         rows = [self._group(int(j), float(busy[j])) for j in np.flatnonzero(counts > 0)]
         return tuple(sorted(rows, key=lambda row: (-float(row.cost_per_hour.amount), row.gpu)))
 

@@ -86,7 +86,7 @@ def _exact_cost(value: float) -> Cost:
 
 
 def _groups(problem: Problem, solution: Solution) -> tuple[GroupRow, ...]:
-    work = utilisation(problem, solution.counts[0].astype(float), solution.shares[0], 0)
+    work = utilisation(problem, solution, 0)
     rows = []
     for j in np.flatnonzero(solution.counts[0] > 0).tolist():
         count, pool = int(solution.counts[0, j]), problem.pools[j]

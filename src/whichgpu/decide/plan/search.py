@@ -1,15 +1,18 @@
-"""Search for the cheapest fleet whose simulated objectives hold: solve, simulate, add headroom for models that miss them."""
+"""Search for the cheapest fleet whose simulated objectives hold: solve, simulate, enlarge margins of models that miss them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import zip_longest
+from time import process_time
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.plan.inputs import (
-    HEADROOMS,
     PlanInputs,
     PlanSources,
     StageProgress,
@@ -18,25 +21,29 @@ from whichgpu.decide.plan.inputs import (
     silent,
     supply_of,
 )
+from whichgpu.decide.plan.margins import LARGE_STEPS, Margins, late_rates, planned_objectives, with_margins
 from whichgpu.decide.plan.question import PlanQuestion
 from whichgpu.decide.plan.refusal import Refusal, refusal
 from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
-from whichgpu.decide.plan.solver.build import Formulation, build, with_headrooms
+from whichgpu.decide.plan.solver.build import Formulation, build
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.supply import Supply
 
 GAP = 0.01  # The solver stops at this distance from the proven bound, as a share of the cost.
+MAX_SOLVED, MAX_SIMULATED = 60, 20  # Most fleets solved, and most simulated, for one question.
+MAX_SMALL_STEPS = 4  # After this many simulated fleets, none of which holds, larger steps are tried.
+PATIENCE = 2.0  # After this multiple of the solver's time limit, in processor seconds, no further fleet is solved.
 
 
 class PlanTrial(msgspec.Struct, frozen=True):
-    """One solved fleet at one choice of headrooms (spare capacity per model), with its simulation."""
+    """One solved fleet at one choice of margins per model, with its simulation."""
 
     formulation: Formulation
     solution: Solution
     optimum: float  # cost per hour before the number of kinds of machines was reduced
     simulated: tuple[SimulatedModel, ...]
-    headrooms: Mapping[str, float]  # share of replicas' time kept free, by model
+    margins: Mapping[str, Margins]  # by model
 
     @property
     def holds(self) -> bool:
@@ -47,6 +54,11 @@ class PlanTrial(msgspec.Struct, frozen=True):
     def headroom(self) -> float:
         """Return the largest headroom (share of replica time kept free) of any model in this trial."""
         return max(self.headrooms.values(), default=0.0)
+
+    @property
+    def headrooms(self) -> dict[str, float]:
+        """Return the share of replicas' time kept free, by model."""
+        return {name: one.headroom for name, one in self.margins.items()}
 
 
 class SolvedPlan(msgspec.Struct, frozen=True):
@@ -59,48 +71,164 @@ class SolvedPlan(msgspec.Struct, frozen=True):
     missed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
+class _Candidate(msgspec.Struct, frozen=True):
+    """A choice of margins, with its solved fleet if it was solved; `cost` is a lower bound until then."""
+
+    cost: float
+    margins: Mapping[str, Margins]
+    formulation: Formulation | None = None
+    solution: Solution | None = None
+
+
+class _MarginSearch:
+    """Search over margins for the cheapest fleet whose simulated objectives hold: cheapest candidates are simulated first.
+
+    Larger margins never make a fleet cheaper, so the search ends when every candidate left costs at least the best that holds.
+    """
+
+    def __init__(
+        self, question: PlanQuestion, inputs: PlanInputs, supply: Supply, gap: float, progress: StageProgress, fixed: bool
+    ) -> None:
+        self.question, self.inputs, self.supply, self.gap, self.progress = question, inputs, supply, gap, progress
+        self.fixed = fixed  # The user states the headroom, so no other margins are tried.
+        self.limits = problem_limits(question, inputs, supply.pools)
+        self.formulations: dict[tuple[float, ...], Formulation] = {}
+        self.trials: list[PlanTrial] = []
+        self.queue: list[tuple[float, int, _Candidate]] = []
+        self.seen: set[tuple[Margins, ...]] = set()
+        self.solved, self.start = 0, process_time()
+
+    def run(self) -> Refusal | None:
+        """Fill `trials`; return why there is no fleet if there is none at all."""
+        first = self._solve(_Candidate(0.0, {one.name: Margins(self.limits["headroom"]) for one in self.inputs.models}))
+        assert first.formulation is not None
+        if first.solution is None:
+            return refusal(first.formulation, self.inputs.constraints.currency)
+        self._try(first)
+        while self.queue and not self.fixed and len(self.trials) < MAX_SIMULATED and self._may_solve():
+            _, _, candidate = heappop(self.queue)
+            if candidate.cost >= self._least_cost() * (1.0 - self.gap):
+                break
+            if candidate.solution is None:
+                candidate = self._solve(candidate)
+                if candidate.solution is None:
+                    continue
+                if self.queue and candidate.cost > self.queue[0][0] * (1.0 + self.gap):
+                    self._push(candidate)
+                    continue
+            self._try(candidate)
+            if len(self.trials) == MAX_SMALL_STEPS and not self._holding():
+                self._large_steps()
+                if not self._holding():
+                    break
+        return None
+
+    def _may_solve(self) -> bool:
+        return self.solved < MAX_SOLVED and process_time() - self.start < PATIENCE * self.question.time_limit
+
+    def _holding(self) -> list[PlanTrial]:
+        return [one for one in self.trials if one.holds]
+
+    def _least_cost(self) -> float:
+        """Return the cost of the cheapest fleet so far whose objectives hold; infinite if there is none."""
+        return min((one.optimum for one in self._holding()), default=np.inf)
+
+    def _try(self, candidate: _Candidate) -> None:
+        """Simulate a solved fleet and, if it misses objectives, add candidates with larger margins."""
+        trial = self._simulate(candidate)
+        self.trials.append(trial)
+        if not trial.holds:
+            self._enlarge(candidate, trial)
+
+    def _large_steps(self) -> None:
+        """Try ever larger margins of the models that miss their objectives, until a fleet holds."""
+        last = max(self.trials, key=lambda one: min(each.met or 0.0 for each in one.simulated))
+        failing = {one.model for one in last.simulated if not one.holds}
+        for headroom, late_share, factor in LARGE_STEPS:
+            for step in ((headroom, late_share, factor), (headroom, 1.0, 1.0)):  # The first may have no plan.
+                margins = {name: one.at_least(*step) if name in failing else one for name, one in last.margins.items()}
+                candidate = self._solve(_Candidate(0.0, margins))
+                if candidate.solution is not None:
+                    self._try(candidate)
+                    break
+            if candidate.solution is None or self.trials[-1].holds or not self._may_solve():
+                break
+
+    def _push(self, candidate: _Candidate) -> None:
+        heappush(self.queue, (candidate.cost, len(self.seen) + self.solved, candidate))
+
+    def _formulation(self, margins: Mapping[str, Margins]) -> Formulation:
+        """Return the problem at these margins; capacities are computed once for each choice of limits of the objectives."""
+        key = tuple(margins[one.name].limit_factor for one in self.inputs.models)
+        if key not in self.formulations:
+            planned = [planned_objectives(one, margins[one.name]) for one in self.inputs.models]
+            built = build(
+                planned, self.supply.pools, self.question.levels, self.limits, lambda share: self.progress("estimates", share)
+            )
+            self.formulations[key] = replace(built, models=self.inputs.models)
+        return with_margins(self.formulations[key], margins)
+
+    def _solve(self, candidate: _Candidate) -> _Candidate:
+        formulation = self._formulation(candidate.margins)
+        self.progress("solving", self.solved / MAX_SOLVED)
+        self.solved += 1
+        solution = solve(formulation.problem, self.question.time_limit, self.gap)
+        cost = candidate.cost if solution is None else max(candidate.cost, solution.cost)
+        return _Candidate(cost, candidate.margins, formulation, solution)
+
+    def _simulate(self, candidate: _Candidate) -> PlanTrial:
+        formulation, solution = candidate.formulation, candidate.solution
+        assert formulation is not None
+        assert solution is not None
+        simple = fewest_kinds(formulation.problem, solution, self.question.tolerance)
+        self.progress("simulating", 0.0)
+        # If other margins leave the fleet unchanged, the simulation is not repeated.
+        same = next((one for one in self.trials if _same_fleet(one, formulation, simple)), None)
+        simulated = same.simulated if same else _simulated(formulation, simple, self.question, self.progress)
+        return PlanTrial(formulation, simple, solution.cost, simulated, dict(candidate.margins))
+
+    def _enlarge(self, candidate: _Candidate, trial: PlanTrial) -> None:
+        """Add candidates with one larger margin of those models that miss their objectives."""
+        failing = [m for m, one in enumerate(trial.simulated) if not one.holds]
+        names = [self.inputs.models[m].name for m in failing]
+        late = any(late_rates(trial.formulation, trial.solution, m).any() for m in failing)
+        for changes in zip_longest(*(candidate.margins[name].larger(late) for name in names)):
+            changed = {name: change for name, change in zip(names, changes, strict=True) if change is not None}
+            margins = {**candidate.margins, **changed}
+            if (key := tuple(margins.values())) not in self.seen:
+                self.seen.add(key)
+                self._push(_Candidate(candidate.cost, margins))
+
+
 def search_plan(
     question: PlanQuestion, sources: PlanSources, progress: StageProgress = silent, gap: float = GAP
 ) -> SolvedPlan | Refusal:
-    """Return the cheapest fleet found, with more headroom while its simulation misses objectives; or why there is none."""
+    """Return the cheapest fleet found, with larger margins while its simulation misses objectives; or why there is none."""
     inputs = read_inputs(question, sources, progress)
     supply = supply_of(question, inputs)
-    limits = problem_limits(question, inputs, supply.pools)
-    formulation = build(inputs.models, supply.pools, question.levels, limits, lambda share: progress("estimates", share))
-    headrooms = {one.name: formulation.problem.headroom for one in inputs.models}
-    trials: list[PlanTrial] = []
-    for place in range(len(HEADROOMS)):
-        with_room = with_headrooms(formulation, headrooms)
-        progress("solving", place / len(HEADROOMS))
-        solution = solve(with_room.problem, question.time_limit, gap)
-        if solution is None:
-            if trials:
-                break
-            return refusal(with_room, inputs.constraints.currency)
-        simple = fewest_kinds(with_room.problem, solution, question.tolerance)
-        progress("simulating", 0.0)
-        # If more headroom leaves the fleet unchanged, the simulation is not repeated.
-        same = trials and _same_fleet(simple, trials[-1].solution)
-        simulated = trials[-1].simulated if same else _simulated(with_room, simple, question, progress)
-        trials.append(PlanTrial(with_room, simple, solution.cost, simulated, dict(headrooms)))
-        late = [one.model for one in simulated if not one.holds]
-        if not late or question.headroom is not None:
-            break
-        for name in late:  # Only models that miss their objectives get more headroom.
-            headrooms[name] = next((more for more in HEADROOMS if more > headrooms[name]), headrooms[name])
+    search = _MarginSearch(question, inputs, supply, gap, progress, question.headroom is not None)
+    refused = search.run()
+    if refused is not None:
+        return refused
     progress("telling", 0.0)
-    missed = Counter(one.worst or "throughput" for trial in trials for one in trial.simulated if not one.holds)
-    return SolvedPlan(question, inputs, supply, _best_trial(trials), missed)
+    missed = Counter(one.worst or "throughput" for trial in search.trials for one in trial.simulated if not one.holds)
+    return SolvedPlan(question, inputs, supply, _best_trial(search.trials), missed)
 
 
-def _same_fleet(one: Solution, other: Solution) -> bool:
-    return one.machines == other.machines and np.array_equal(one.counts, other.counts) and np.allclose(one.shares, other.shares)
+def _same_fleet(trial: PlanTrial, formulation: Formulation, solution: Solution) -> bool:
+    other = trial.solution
+    return (
+        len(formulation.columns) == len(trial.formulation.columns)
+        and solution.machines == other.machines
+        and np.array_equal(solution.counts, other.counts)
+        and np.allclose(solution.shares, other.shares)
+    )
 
 
 def _best_trial(trials: Sequence[PlanTrial]) -> PlanTrial:
-    """Return the last fleet tried if its objectives hold; else the one that meets them for most requests, cheapest on a tie."""
-    if trials[-1].holds:
-        return trials[-1]
+    """Return the cheapest fleet whose objectives hold; else the one that meets them for most requests, cheapest on a tie."""
+    if holding := [one for one in trials if one.holds]:
+        return min(holding, key=lambda one: one.solution.cost)
     return max(trials, key=lambda one: (round(min(each.met or 0.0 for each in one.simulated), 3), -one.optimum))
 
 

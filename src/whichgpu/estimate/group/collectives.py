@@ -54,9 +54,12 @@ class CollectiveCost(msgspec.Struct, frozen=True):
 
 def collective_cost(
     kind: CollectiveKind, size: Number, ranks: Communicator, fabrics: Sequence[Fabric], custom_kernels: str = "",
-    parameters: Mapping[str, float] | None = None,
+    parameters: Mapping[str, float] | None = None, *, custom_on_mesh: bool = True,
 ) -> CollectiveCost:  # fmt: skip
-    """Return the seconds of a collective on each fabric, 0 for one rank; `custom_kernels`: engine with its own all-reduce."""
+    """Return the seconds of a collective on each fabric, 0 for one rank.
+
+    `custom_kernels` is the engine whose own all-reduce runs; without `custom_on_mesh` only over NVLink and PCIe.
+    """
     sizes = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
     if ranks.size < 2:
         zeros = np.zeros((len(fabrics), sizes.shape[1]))
@@ -70,7 +73,7 @@ def collective_cost(
             costs += [_tree(sizes, ranks, paths, protocol) for protocol in PROTOCOLS]
         costs += _nvls(sizes, ranks, paths)
         if custom_kernels and ranks.nodes == 1:
-            costs += _custom_all_reduce(sizes, ranks, paths, custom_kernels)
+            costs += _custom_all_reduce(sizes, ranks, paths, custom_kernels, custom_on_mesh)
     return fastest(costs)
 
 
@@ -107,6 +110,7 @@ class Paths:
         self.nvls = self._ratios("nvls")
         self.has_nvls = np.array([[fabric.has_nvls] for fabric in fabrics])
         self.peer_access = np.array([[fabric.peer_access(self.near)] for fabric in fabrics])
+        self.is_mesh = np.array([[fabric.kind == "mesh"] for fabric in fabrics])
         self.nodes = ranks.nodes
 
     def bandwidth(self, protocol: str) -> Array:
@@ -186,10 +190,10 @@ def _nvls(sizes: Array, ranks: Communicator, paths: Paths) -> list[CollectiveCos
     return [_cost(paths.start_up("nvls"), volume)]
 
 
-def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: Paths, engine: str) -> list[CollectiveCost]:
+def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: Paths, engine: str, on_mesh: bool) -> list[CollectiveCost]:
     """Return costs of an engine's own all-reduce: one-shot (a GPU reads all tensors), two-shot (reduce-scatter, all-gather)."""
     n, p = ranks.size, paths.parameters
-    usable = paths.peer_access & (sizes <= p["custom.max_bytes"])
+    usable = paths.peer_access & (on_mesh | ~paths.is_mesh) & (sizes <= p["custom.max_bytes"])
     start = p.get(f"custom.start.{engine}", p[f"custom.start.{DEFAULT_CUSTOM_KERNEL}"])
     barrier = (n - 1) ** 0.5 * p["custom.barrier"]
     return [

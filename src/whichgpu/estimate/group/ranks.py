@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.training import TrainingStep, eager_pass, training_parts
-from whichgpu.estimate.time.lower.fused.inference import fused_pass
+from whichgpu.estimate.time.lower.fused.inference import chunked_pass, fused_pass
 from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer
@@ -35,17 +36,26 @@ def rank_step(workload: Workload, shape: Transformer, batch: Number) -> Training
 
 
 def rank_pass(
-    workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None, cached: float = 0.0
+    workload: Workload,
+    shape: Transformer,
+    batch: Number,
+    tokens: Number,
+    context: Number | None,
+    *,
+    chunked: bool = False,
+    mixed: bool | np.ndarray = False,
+    cached: float = 0.0,
 ) -> list[Op]:
     """Return the operators of an inference pass on one rank: prefill of `tokens` per sequence, or decode at a `context`.
 
-    A prefill finds `cached` further tokens of each sequence in the prefix cache.
+    A prefill is one step, or with `chunked` as many steps as the engine makes of it. `mixed` states whether decode tokens share
+    the step of a prefill, and `cached` further tokens of each sequence are in the prefix cache.
     """
-    run = eager_pass if engine_record(workload.engine).eager else fused_pass
+    fused = partial(chunked_pass, cached=cached) if chunked else partial(fused_pass, mixed=mixed)
+    run = eager_pass if engine_record(workload.engine).eager else fused
     cp = workload.parallel.cp
     length, context = (tokens / cp, None) if context is None else (tokens, context / cp)
-    fields = _without_experts(workload), spread_experts(workload, shape), batch, length, context
-    ops = fused_pass(*fields, cached=cached / cp) if cached else run(*fields)
+    ops = run(_without_experts(workload), spread_experts(workload, shape), batch, length, context)
     return [_ring_attention(op, workload) for op in ops]
 
 

@@ -122,7 +122,7 @@ def inference_pass(
     """
     task = replace(workload, task="prefill" if context is None else "decode")
     micro_batch, pipeline = pipeline_schedule(task, batch)
-    lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context, cached)))
+    lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context, chunked=True, cached=cached)))
     collectives = inference_collectives(task, shape, micro_batch, tokens if context is None else 1.0)
     running = scheduled_sequences(workload, batch) if context is not None else 0.0
     return lowered_pass(workload, shape, devices, lowered, collectives, "generate", running, pipeline)
@@ -255,7 +255,9 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
             once_per_node = workload.training and engine.exchange_once_per_node
             cost = exchange_cost(one.exchange, ranks, devices.fabrics, engine.low_latency_exchange, once_per_node=once_per_node)
         else:
-            cost = collective_cost(one.kind, one.size, ranks, devices.fabrics, custom_kernels)
+            cost = collective_cost(
+                one.kind, one.size, ranks, devices.fabrics, custom_kernels, custom_on_mesh=engine.own_all_reduce_mesh
+            )
         overlap, count = one.overlap or "exposed", np.asarray(one.count, dtype=float)
         sums[f"{overlap}_latency"] = sums[f"{overlap}_latency"] + cost.latency * count
         sums[f"{overlap}_volume"] = sums[f"{overlap}_volume"] + cost.volume * count

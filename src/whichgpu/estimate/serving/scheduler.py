@@ -27,6 +27,7 @@ class RequestLog:
         self.arrived, self.first, self.finished = array("d"), array("d"), array("d")
         self.prompts, self.outputs, self.generated = array("q"), array("q"), array("q")  # tokens of each request
         self.hashes: dict[int, Hashes] = {}  # prompt block hashes of the requests in the system
+        self.refused: list[int] = []  # numbers of the requests that can never fit into the KV cache
 
     def add(self, arrived: float, prompt: int, output: int, hashes: Hashes = ()) -> int:
         """Add a request and return its number."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ALL_STEPS = "all"  # name of the most general group of steps, whose multipliers apply to every step on this GPU
 MIN_LOG_HALF_WIDTH = log(1.04)  # measured day-to-day difference between runs of one step
 ANY_STEP = "any"
-FIT_VERSION = 2  # version of `measure.fit`; fits of earlier versions are repeated
+FIT_VERSION = 3  # version of `measure.fit`; fits of earlier versions are repeated
 MAX_LOG_WIDTH = 1.0  # nearly three times: measurements that scatter more say nothing, and their range is wide enough
 
 
@@ -49,13 +49,21 @@ class OwnCorrections(msgspec.Struct, frozen=True):
 
 
 class OwnCalibration(Calibration, frozen=True):
-    """Shipped calibration, corrected on each GPU by the user's own measurements (`own`, by GPU id)."""
+    """Shipped calibration, corrected on each GPU by the user's own records (`own`, by GPU id, the preferred record first)."""
 
-    own: Mapping[str, OwnCorrections] = msgspec.field(default_factory=dict)
+    own: Mapping[str, tuple[OwnCorrections, ...]] = msgspec.field(default_factory=dict)
+
+    def record_for(self, gpu: str, engine: str, task: str) -> OwnCorrections | None:
+        """Return the corrections of the first record that measured this kind of step, else this engine, else the GPU at all."""
+        records = self.own.get(gpu, ())
+        with_engine = (one for one in records if any(kind.startswith(f"{engine}/") for kind in one.kinds))
+        return next((one for one in records if f"{engine}/{task}" in one.kinds), None) or next(
+            with_engine, next(iter(records), None)
+        )
 
     def own_confidence(self, engine: str, gpu: str, kind: str) -> Confidence | None:
         """Return the confidence of a kind of step that the user measured on a GPU; None if it was not measured."""
-        own = self.own.get(gpu)
+        own = self.record_for(gpu, engine, kind)
         if own is None or f"{engine}/{kind}" not in own.kinds:
             return None
         low, high = own.log_factor_range(kind)
@@ -64,20 +72,26 @@ class OwnCalibration(Calibration, frozen=True):
         )
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Return the name of the user's record of measurements, followed by the sources of the shipped calibration."""
-        own = self.own.get(gpu)
-        return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine, gpu))
+        """Return the names of the user's records used for an engine, followed by the sources of the shipped calibration."""
+        used = (self.record_for(gpu, engine, kind.partition("/")[2]) for kind in self._kinds(gpu, engine))
+        names = dict.fromkeys(one.source for one in used if one)
+        return (*names, *Calibration.sources_of(self, engine, gpu))
+
+    def _kinds(self, gpu: str, engine: str) -> tuple[str, ...]:
+        """Return the measured kinds of steps of an engine on a GPU; a kind nobody measured if there is none."""
+        measured = [kind for one in self.own.get(gpu, ()) for kind in one.kinds if kind.startswith(f"{engine}/")]
+        return tuple(dict.fromkeys(measured)) or (f"{engine}/",)
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
         """Return the shipped times the user's multipliers of each time term (class of operator or host work), [terms, keys]."""
         multipliers = Calibration.factors(self, keys)
         for place, key in enumerate(keys):
-            if own := self.own.get(key.gpu):
+            if own := self.record_for(key.gpu, key.engine, key.task):
                 multipliers[:, place] *= [exp(own.log_multiplier(key.engine, key.task, term)) for term in TERMS]
         return multipliers
 
 
-def with_own_corrections(calibration: Calibration, own: Mapping[str, OwnCorrections]) -> Calibration:
+def with_own_corrections(calibration: Calibration, own: Mapping[str, tuple[OwnCorrections, ...]]) -> Calibration:
     """Return the calibration with the user's own corrections of each GPU (by id) on top; unchanged if there are none."""
     if not own:
         return calibration

@@ -28,8 +28,8 @@ from whichgpu.base.names import unknown_word
 from whichgpu.surface.tables import Rows
 from whichgpu.surface.web.command_replies import catalog, client_error, status_of
 from whichgpu.surface.web.model_guard import permitted_model
-from whichgpu.surface.web.query import query_pairs
-from whichgpu.surface.web.reader_language import PARAMETER, language_in, with_language
+from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
+from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.rest.endpoints import parameter_name
 from whichgpu.surface.web.views import PAGES
 from whichgpu.workload.field_errors import invalid_field
@@ -156,7 +156,7 @@ def read_state(view: View, query: str) -> State:
 
 def unknown_parameters(view: View, query: str) -> tuple[str, ...]:
     """Return the parameters of a query that the page does not have, each once."""
-    return tuple(name[:80] for name in _texts_by_name(query) if name not in view.fields and name != PARAMETER)
+    return tuple(name[:80] for name in _texts_by_name(query) if name not in view.fields and name != LANGUAGE_PARAMETER)
 
 
 def without_invalid(view: View, query: str) -> tuple[str, State] | None:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
+LANGUAGE_PARAMETER = "lang"  # Name of the URL parameter that every page and endpoint has.
 MAX_PARAMETERS = 200  # Largest number of parameters in a URL (assumed).
 
 

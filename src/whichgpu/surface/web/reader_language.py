@@ -11,9 +11,8 @@ from starlette.requests import Request
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import SOURCE_LANGUAGE, Language, code_of, language, languages
 from whichgpu.surface.commands.session import language_code
-from whichgpu.surface.web.query import query_pairs
+from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 
-PARAMETER = "lang"  # Name of the URL parameter that every page has.
 # Each language's own name; a language without one here is displayed by its code.
 OWN_NAMES = {"en": "English", "ko": "한국어", "vi": "Tiếng Việt", "zh": "中文"}
 MAX_HEADER_CHARACTERS = 400  # Characters of the Accept-Language header that are parsed; the rest is ignored (assumed).
@@ -30,7 +29,7 @@ class LanguageChoice(msgspec.Struct, frozen=True):
 
 def language_of(request: Request) -> Language:
     """Return the language of a request: the one its URL names, else the browser's first choice that exists."""
-    code = code_of(request.query_params.get(PARAMETER, "")[:40])
+    code = code_of(request.query_params.get(LANGUAGE_PARAMETER, "")[:40])
     return language(code or preferred(request.headers.get("accept-language", "")))
 
 
@@ -59,7 +58,7 @@ def _weight(text: str) -> float:
 
 def language_in(query: str) -> str | None:
     """Return the code of the language that a query names, or None; raise `UnknownName` if there is no such language."""
-    values = [value for name, value in _valid_pairs(query) if name == PARAMETER and value.strip()]
+    values = [value for name, value in _valid_pairs(query) if name == LANGUAGE_PARAMETER and value.strip()]
     return language_code(values[-1]) if values else None
 
 
@@ -69,14 +68,14 @@ def with_language(url: str, code: str | None) -> str:
     >>> with_language("/gpus?name=t4", "ko"), with_language("/gpus", "ko"), with_language("/gpus", None)
     ('/gpus?name=t4&lang=ko', '/gpus?lang=ko', '/gpus')
     """
-    return f"{url}{'&' if '?' in url else '?'}{PARAMETER}={code}" if code else url
+    return f"{url}{'&' if '?' in url else '?'}{LANGUAGE_PARAMETER}={code}" if code else url
 
 
 def language_choices(query: str, present: str) -> list[LanguageChoice]:
     """Return all languages, each with the URL of the current page in it."""
-    rest = [(name, value) for name, value in _valid_pairs(query) if name not in (PARAMETER, "token")]
+    rest = [(name, value) for name, value in _valid_pairs(query) if name not in (LANGUAGE_PARAMETER, "token")]
     return [
-        LanguageChoice(code, OWN_NAMES.get(code, code), f"?{urlencode([*rest, (PARAMETER, code)])}", code == present)
+        LanguageChoice(code, OWN_NAMES.get(code, code), f"?{urlencode([*rest, (LANGUAGE_PARAMETER, code)])}", code == present)
         for code in languages()
     ]
 

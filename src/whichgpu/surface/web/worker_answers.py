@@ -17,7 +17,7 @@ from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.web.command_replies import CONTENT_TYPES, HttpReply, Progress, catalog, command_document, error_reply
 from whichgpu.surface.web.hide_paths import without_paths
 from whichgpu.surface.web.model_guard import permitted_model
-from whichgpu.surface.web.reader_language import PARAMETER
+from whichgpu.surface.web.query import LANGUAGE_PARAMETER
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
 from whichgpu.surface.web.server.frames import Question
@@ -32,7 +32,7 @@ def rest(question: Question, language: Language, progress: Progress | None) -> H
         values = parameters.from_query(question.get("query", ""))
         if question.get("body"):
             values |= parameters.from_body(question["body"])
-        codes = values.pop(PARAMETER, None)
+        codes = values.pop(LANGUAGE_PARAMETER, None)
         if codes:  # A body may also name the language.
             language = language_of_code(language_code(str(codes[-1])))
         request = parameters.request_of(endpoint, values) | question.get("files", {})
@@ -66,7 +66,7 @@ def _paged(
     headers = {}
     if offset + len(page) < total and page:
         pairs = [(name, value) for name, texts in values.items() if name not in PAGING for value in texts]
-        pairs += [*([(PARAMETER, code)] if code else []), ("limit", limit), ("offset", offset + len(page))]
+        pairs += [*([(LANGUAGE_PARAMETER, code)] if code else []), ("limit", limit), ("offset", offset + len(page))]
         reply["next"] = f"{PREFIX}/{endpoint.path}?{urlencode(pairs)}"
         headers["Link"] = f'<{reply["next"]}>; rel="next"'
     return status, reply, headers
@@ -81,7 +81,7 @@ def check(question: Question, language: Language, progress: Progress | None) -> 
     """Return an HTTP reply that says whether a job's request is valid, before the job starts."""
     try:
         values = parameters.from_body(question["body"])
-        if codes := values.pop(PARAMETER, None):
+        if codes := values.pop(LANGUAGE_PARAMETER, None):
             language_code(str(codes[-1]))
         parameters.request_of(BY_PATH[question["endpoint"]], values)
     except WhichGpuError as error:

@@ -208,3 +208,11 @@ def test_links_of_gpus_as_sold() -> None:
     assert slow.network_bandwidth == 0.0
     odd = fabric_of(GPUS["h100-sxm"], network_kind="pigeons", network_gbps=80.0)
     assert odd.network_bandwidth == pytest.approx(10e9 * 0.7)
+
+
+def test_custom_all_reduce_over_infinity_fabric_only_if_the_engine_has_it() -> None:
+    ranks, fabrics = Communicator(8, 8), [SWITCH, replace(SWITCH, kind="mesh")]
+    with_mesh = collective_cost("all_reduce", 1e4, ranks, fabrics, "vllm").seconds[:, 0]
+    without = collective_cost("all_reduce", 1e4, ranks, fabrics, "vllm", custom_on_mesh=False).seconds[:, 0]
+    nccl = collective_cost("all_reduce", 1e4, ranks, fabrics).seconds[:, 0]
+    assert with_mesh[0] == with_mesh[1] == without[0] < without[1] == nccl[1]

@@ -81,4 +81,4 @@ def test_a_recommendation_claims_no_units_the_gpu_lacks(gpu: str) -> None:
 
 def test_default_precision_with_hardware_units_is_in_the_assumptions() -> None:
     answer = whichgpu.recommend("batch", "llama-3.1-8b", gpu="A100 SXM 80GB", gpus=1, as_of="2026-11-15")
-    assert "assumed.precision" in [one.id for one in answer.assumptions]
+    assert "assumed.precision-chosen" in [one.id for one in answer.assumptions]

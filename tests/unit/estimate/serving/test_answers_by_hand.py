@@ -68,12 +68,12 @@ def test_own_measurements_add_to_the_log_correction() -> None:
     assert replace(OWN, spreads={}).log_factor_range("train") == (-log(1.04), log(1.04))
     assert replace(OWN, spreads={"train": 0.001}).log_factor_range("train") == (-log(1.04), log(1.04))
     plain = load_calibration()
-    both = with_own_corrections(plain, {"h100-sxm": OWN})
+    both = with_own_corrections(plain, {"h100-sxm": (OWN,)})
     assert with_own_corrections(plain, {}) is plain
     assert both.own_confidence("pytorch", "h100-sxm", "train") == Confidence("here", (), -0.3, 0.3)
     assert both.own_confidence("pytorch", "h100-sxm", "forward") is None
     assert both.own_confidence("pytorch", "t4", "train") is None
-    imported = with_own_corrections(plain, {"h100-sxm": replace(OWN, basis="calibrated")})
+    imported = with_own_corrections(plain, {"h100-sxm": (replace(OWN, basis="calibrated"),)})
     assert imported.own_confidence("pytorch", "h100-sxm", "train") == Confidence("measured", (), -0.3, 0.3)
     assert both.sources_of("pytorch", "h100-sxm")[0] == "my-record"
     setting = correction_key(H100, "pytorch", 2026, "train", "half")

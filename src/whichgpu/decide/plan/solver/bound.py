@@ -28,11 +28,21 @@ class Fees(msgspec.Struct, frozen=True):
     options: dict[tuple[int, int, int], float] = msgspec.field(default_factory=dict)  # by level (-1: committed), pool, option
     quotas: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # fee per GPU, by level and quota
     spot: dict[int, float] = msgspec.field(default_factory=dict)  # fee per GPU beyond the spot share, by level
+    late: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # per late request/s, by level and model
 
     def rebate(self, problem: Problem) -> float:
         """Return the sum of fee times limit per average hour; the bound is reduced by it, since these fees are not paid."""
         options = sum(fee * problem.pools[p].options[w].limit for (_, p, w), fee in self.options.items())
-        return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
+        limits = problem.late_limits() if self.late else {}
+        late = sum(fee * limits[key][1] for key, fee in self.late.items())
+        return float(options + late + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
+
+    def late_fees(self, problem: Problem) -> Floats:
+        """Return the fee for serving all of a bucket's requests late, [levels, buckets]."""
+        fees, limits = np.zeros_like(problem.demand), problem.late_limits() if self.late else {}
+        for (level, model), fee in self.late.items():
+            fees[level] += fee * limits[level, model][0]
+        return fees
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -40,6 +50,7 @@ class Costs(msgspec.Struct, frozen=True):
 
     hourly: Floats  # cost if rented for the hours of one level, [levels, columns]
     committed: Floats  # cost if committed for all hours, [columns]; inf if no commitment is offered
+    late_fees: Floats  # fee for serving all of a bucket's requests late, [levels, buckets]
     rebate: float = 0.0
 
 
@@ -72,7 +83,8 @@ def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
                 rented[level, p] = min(rented[level, p], price)
     sizes = np.array([pool.size for pool in problem.pools], dtype=float)
     share = problem.uses / sizes[problem.pool_of]
-    return Costs(rented[:, problem.pool_of] * share[None, :], committed[problem.pool_of] * share, fees.rebate(problem))
+    hourly, bound = rented[:, problem.pool_of] * share[None, :], committed[problem.pool_of] * share
+    return Costs(hourly, bound, fees.late_fees(problem), fees.rebate(problem))
 
 
 def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
@@ -83,6 +95,9 @@ def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
     with np.errstate(invalid="ignore"):
         cost_on = np.where(np.isfinite(loads), loads * each[:, :, None] / problem.room, np.inf)
     prices: Floats = cost_on.min(axis=1)
+    width = problem.demand.shape[1]
+    if prices.shape[1] > width:  # Buckets that no column serves on time cost what they cost late.
+        prices = np.where(np.isfinite(prices[:, :width]), prices[:, :width], prices[:, width:])
     return np.where(np.isfinite(prices), prices, 0.0)
 
 
@@ -97,7 +112,7 @@ def raise_bound(
         if monotonic() > end or best.value >= target or step < MIN_STEP:
             break
         near = np.flatnonzero(best.with_column < best.value + NEAR * target)
-        some = Costs(cost.hourly[:, near], cost.committed[near], cost.rebate)
+        some = Costs(cost.hourly[:, near], cost.committed[near], cost.late_fees, cost.rebate)
         near_loads = np.ascontiguousarray(loads[:, near])
         climbed, step = _climb(problem.of_columns(near), some, near_loads, target, best.prices, step, end)
         bound = _bound_at(problem, cost, loads, climbed)
@@ -148,7 +163,7 @@ def _evaluate(
 ) -> tuple[float, Floats, Floats]:
     """Return the cost bound at these bucket prices, bucket shares served, and (`forcing`) its rise if a column must be used."""
     demanded = problem.demand > 0
-    density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # 0 if a column cannot serve it
+    loads, density = _items(loads, prices, cost.late_fees)
     best_earnings = density.max(axis=2) * problem.room  # The most one replica can earn at each level.
     may_pay = (best_earnings > cost.hourly).any(axis=0) | (best_earnings.sum(axis=0) > cost.committed)
     value, served = float(prices[demanded].sum()) - cost.rebate, np.zeros_like(prices)
@@ -157,14 +172,36 @@ def _evaluate(
         places = np.flatnonzero(may_pay)
         profit, single, shares = _single_level(problem.room, cost, loads[0], density[0], places)
         forced[places] = profit - single
-        served[0] += shares
+        served[0] += shares[: prices.shape[1]]
         return value - float(profit.sum()), served, np.maximum(forced, 0.0)
     for j in np.flatnonzero(may_pay).tolist():
         earned, column_shares, first = _column(problem, cost.hourly[:, j], float(cost.committed[j]), loads[:, j], density[:, j])
         value -= earned
-        served += column_shares
+        served += column_shares[:, : prices.shape[1]]
         forced[j] = earned - first
     return value, served, np.maximum(forced, 0.0)
+
+
+def _items(loads: Floats, prices: Floats, late_fees: Floats) -> tuple[Floats, Floats]:
+    """Return loads and earnings per unit of load of what a column may serve, [levels, columns, items]; earnings 0 if it cannot.
+
+    Without late service an item is a bucket of requests. With it, the first items are the buckets, served in the way that earns
+    more per unit of load; those served late are followed by items that make them on time, for more load and without the late fee.
+    """
+    width = prices.shape[1]
+    if loads.shape[2] == width:
+        return loads, np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)
+    on_time, late = loads[:, :, :width], loads[:, :, width:]
+    density = np.divide(prices[:, None, :], on_time, out=np.zeros_like(on_time), where=on_time > 0)
+    left = np.maximum(prices - late_fees, 0.0)
+    late_density = np.divide(left[:, None, :], late, out=np.zeros_like(late), where=late > 0)
+    late_first = late_density > density
+    with np.errstate(invalid="ignore"):
+        more = np.where(late_first & np.isfinite(on_time), on_time - late, np.inf)
+    fees = np.broadcast_to(np.minimum(late_fees, prices)[:, None, :], more.shape)
+    upgrade = np.divide(fees, more, out=np.zeros_like(more), where=np.isfinite(more) & (more > 0))
+    first = np.where(late_first, late, on_time)
+    return np.concatenate([first, more], axis=2), np.concatenate([np.maximum(density, late_density), upgrade], axis=2)
 
 
 def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, places: np.ndarray) -> tuple[Floats, Floats, Floats]:

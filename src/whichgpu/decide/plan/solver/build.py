@@ -13,7 +13,7 @@ from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
-from whichgpu.decide.plan.solver.problem import Floats, Problem
+from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
 from whichgpu.estimate.serving.curve import Objectives
@@ -53,7 +53,6 @@ class Formulation(msgspec.Struct, frozen=True):
     first_buckets: tuple[int, ...]  # index of each model's first bucket in the problem
     replicas: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][pools][tensor-parallel degrees], also with rate 0
     hour_level: np.ndarray  # the load level of every hour of the curve
-    late_buckets: tuple[tuple[int, ...], ...]  # by model: indices of buckets that are served later than their objectives
     rate_factors: tuple[float, ...] = ()  # by model: factor on its rates, for a headroom above the common one
 
     def buckets_of(self, model: int) -> slice:
@@ -92,11 +91,9 @@ def build(
     mixes = [np.array([bucket.share for bucket in one.traffic.buckets]) for one in models]
     parts = [rates[:, [m]] * mix[None, :] for m, mix in enumerate(mixes)]
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
-    replicas, late_buckets = [], []
+    replicas = []
     for one in models:
-        by_pool, late = _with_late_buckets(one, gpu_pools)
-        replicas.append(tuple(tuple(row) for row in by_pool))
-        late_buckets.append(late)
+        replicas.append(tuple(tuple(row) for row in _replicas_by_pool(one, gpu_pools)))
         if progress:
             progress(len(replicas) / len(models))
     columns = [
@@ -105,73 +102,63 @@ def build(
         for place, gpu_pool in enumerate(gpu_pools)
         for column in _columns(m, place, gpu_pool, replicas[m][place], alone=len(models) == 1)
     ]
-    table = np.zeros((len(columns), demand.shape[1]))
-    for place, column in enumerate(columns):
-        start = first_buckets[column.model]
-        table[place, start : start + len(column.replica.rates)] = column.replica.rates * column.replicas
     problem = Problem(
         pools=tuple(one.pool for one in gpu_pools),
-        columns=tuple(f"{models[one.model].name} on {one.replica.tp}x {gpu_pools[one.pool_index].gpu.name}" for one in columns),
-        pool_of=np.array([column.pool_index for column in columns], dtype=np.int64),
-        uses=np.array([gpus_taken(column, gpu_pools[column.pool_index]) for column in columns], dtype=np.int64),
-        rates=table,
+        columns=(),
+        pool_of=np.zeros(0, dtype=np.int64),
+        uses=np.zeros(0, dtype=np.int64),
+        rates=np.zeros((0, demand.shape[1])),
         demand=demand,
         hours=shares,
         buckets=tuple(names),
         **limits,
     )
-    return Formulation(
-        problem,
-        tuple(columns),
-        tuple(gpu_pools),
-        tuple(models),
-        tuple(first_buckets),
-        tuple(replicas),
-        hour_level,
-        tuple(late_buckets),
+    empty = Formulation(problem, (), tuple(gpu_pools), tuple(models), tuple(first_buckets), tuple(replicas), hour_level)
+    return table_of(empty, tuple(columns))
+
+
+def table_of(formulation: Formulation, columns: tuple[Column, ...]) -> Formulation:
+    """Return the problem with other columns, with their names, GPUs and rates on time and late by bucket of requests."""
+    gpu_pools, models, demand = formulation.gpu_pools, formulation.models, formulation.problem.demand
+    rates, late = np.zeros((len(columns), demand.shape[1])), np.zeros((len(columns), demand.shape[1]))
+    for place, column in enumerate(columns):
+        mine = formulation.buckets_of(column.model)
+        rates[place, mine] = column.replica.rates * column.replicas
+        if column.replica.late_rates is not None:
+            late[place, mine] = column.replica.late_rates * column.replicas
+    service = formulation.problem.late or _late_service(models, late)
+    problem = replace(
+        formulation.problem,
+        columns=tuple(f"{models[one.model].name} on {one.replica.tp}x {gpu_pools[one.pool_index].gpu.name}" for one in columns),
+        pool_of=np.array([column.pool_index for column in columns], dtype=np.int64),
+        uses=np.array([gpus_taken(column, gpu_pools[column.pool_index]) for column in columns], dtype=np.int64),
+        rates=rates,
+        late=None if service is None else replace(service, rates=late),
     )
+    return replace(formulation, problem=problem, columns=columns)
 
 
-def _with_late_buckets(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[list[ReplicaCapacity]], tuple[int, ...]]:
-    """Return replicas by pool of machines, and request buckets served late because no GPU meets their objectives.
-
-    A percentile lets some requests miss the objectives. If the buckets that fit some GPU but are late on all hold no more
-    requests than that, they are served late; otherwise they stay unserved, as do buckets that fit on no GPU.
-    """
+def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[list[ReplicaCapacity]]:
+    """Return a model's replicas by pool of machines and tensor-parallel degree, with their capacities on time and late."""
     kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
-    buckets = model.traffic.buckets
-    by_pool = replica_capacities(model.request, buckets, model.objectives, kinds, max_tp)
-    able, fits = (np.zeros(len(buckets), dtype=bool) for _ in range(2))
-    for replica in (replica for row in by_pool for replica in row):
-        able |= replica.rates > 0
-        fits |= replica.shortfall.fits if replica.shortfall is not None else False
-    hard = np.flatnonzero(~able & fits)
-    free = 1.0 - model.objectives.percentile / 100.0
-    if not len(hard) or not model.objectives.any or sum(buckets[b].share for b in hard.tolist()) > free:
-        return by_pool, ()
-    late = replica_capacities(model.request, [buckets[b] for b in hard.tolist()], Objectives(), kinds, max_tp)
-    joined = [
-        [
-            replace(one, rates=_put(one.rates, hard, other.rates), batches=_put(one.batches, hard, other.batches))
-            for one, other in zip(row, others, strict=True)
-        ]
-        for row, others in zip(by_pool, late, strict=True)
-    ]
-    return joined, tuple(hard.tolist())
+    return replica_capacities(model.request, model.traffic.buckets, model.objectives, kinds, max_tp)
 
 
-def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
-    changed = values.copy()
-    changed[places] = others
-    return changed
+def _late_service(models: Sequence[ServedModel], rates: Floats) -> LateService | None:
+    """Return what may be served late: of each model the requests beyond its percentile; None if late service helps nowhere."""
+    if not rates.any():
+        return None
+    model_of = [m for m, one in enumerate(models) for _ in one.traffic.buckets]
+    shares = [1.0 - one.objectives.percentile / 100.0 if one.objectives.any else 0.0 for one in models]
+    return LateService(rates, np.array(model_of, dtype=np.int64), np.array(shares))
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
     """Return a kind of replica per tensor-parallel degree that no smaller one beats per GPU; `alone`: a unit fills a machine."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
-    able = [one for one in replicas if one.rates.any() and one.tp <= limit]
-    per_gpu = [one.rates / one.tp for one in able]
+    able = [one for one in replicas if one.best_rates.any() and one.tp <= limit]
+    per_gpu = [np.concatenate([one.rates, one.best_rates]) / one.tp for one in able]
     columns = []
     for at, replica in enumerate(able):
         dominated = any(
@@ -203,7 +190,8 @@ def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> 
     factors = tuple((1.0 - headrooms[one.name]) / (1.0 - common) for one in formulation.models)
     changes = np.array([factors[column.model] for column in formulation.columns])
     rates = problem.rates * changes[:, None] if len(changes) else problem.rates
-    return replace(formulation, problem=replace(problem, headroom=common, rates=rates), rate_factors=factors)
+    late = replace(problem.late, rates=problem.late.rates * changes[:, None]) if problem.late is not None else None
+    return replace(formulation, problem=replace(problem, headroom=common, rates=rates, late=late), rate_factors=factors)
 
 
 def only_gpu(problem: Problem, gpu: str) -> Problem:

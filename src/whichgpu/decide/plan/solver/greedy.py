@@ -32,6 +32,7 @@ def greedy_applies(problem: Problem) -> bool:
 
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
     """Return replicas of every kind (column), by what they earn at bucket prices, improved until `end`; None if too many."""
+    loads = _typical_loads(loads, len(prices))
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
     chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]
@@ -41,6 +42,14 @@ def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, 
     counts = np.zeros(len(problem.columns), dtype=np.int64)
     counts[chosen] = of_chosen
     return _improved(problem, counts, each, chosen, end) if _serves_all(problem, counts) else None
+
+
+def _typical_loads(loads: Floats, width: int) -> Floats:
+    """Return the load of each bucket on each column: on time, or late if no column serves the bucket on time."""
+    if loads.shape[1] == width:
+        return loads
+    on_time, late = loads[:, :width], loads[:, width:]
+    return np.where(np.any(np.isfinite(on_time), axis=0, keepdims=True), on_time, late)
 
 
 def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: float) -> Ints | None:

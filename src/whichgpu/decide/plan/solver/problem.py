@@ -2,6 +2,7 @@
 
 minimise  the cost of an average hour
 subject   every bucket of requests is served at every level of load, split freely between replicas
+          no more of a model's requests are served late than its percentile allows
           a replica serves no more than its throughput less the headroom
           replicas run on machines; machines stay within what is owned, on offer and allowed
 """
@@ -67,6 +68,21 @@ class CurrentFleet(msgspec.Struct, frozen=True):
     change_cost: float
 
 
+class LateService(msgspec.Struct, frozen=True):
+    """Requests that may miss their objectives: a replica serves them at other rates, up to a share of each model's requests.
+
+    `rates[j, b]` is like `Problem.rates`, for requests of bucket b that are served late; 0 if that is no faster than on time.
+    """
+
+    rates: Floats
+    model_of: Ints  # index of the model that each bucket of requests belongs to
+    shares: Floats  # largest share of each model's requests that may be served late, [models]
+
+    def of_columns(self, columns: Ints) -> LateService:
+        """Return the late service of some columns (models on a kind of machine), by index."""
+        return replace(self, rates=self.rates[columns])
+
+
 class Problem(msgspec.Struct, frozen=True):
     """A fleet plan to solve. Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
 
@@ -92,6 +108,7 @@ class Problem(msgspec.Struct, frozen=True):
     current: CurrentFleet | None = None
     spot_share: float = 1.0  # largest share of rented GPUs that may be spot
     buckets: tuple[str, ...] = ()
+    late: LateService | None = None  # None if every request must be served within its objectives
 
     @property
     def levels(self) -> int:
@@ -116,29 +133,57 @@ class Problem(msgspec.Struct, frozen=True):
             pool_of=self.pool_of[columns],
             uses=self.uses[columns],
             rates=self.rates[columns],
+            late=None if self.late is None else self.late.of_columns(columns),
         )
+
+    @property
+    def best_rates(self) -> Floats:
+        """Return the highest rate at which each column serves each bucket of requests, on time or late."""
+        return self.rates if self.late is None else np.maximum(self.rates, self.late.rates)
+
+    @property
+    def all_rates(self) -> Floats:
+        """Return the rates on time and, if late service is allowed, late: [columns, buckets] or [columns, 2 x buckets]."""
+        return self.rates if self.late is None else np.concatenate([self.rates, self.late.rates], axis=1)
+
+    def late_limits(self) -> dict[tuple[int, int], tuple[Floats, float]]:
+        """Return, by level and model, the late requests per second of each wholly late bucket, and the most that may be late."""
+        limits: dict[tuple[int, int], tuple[Floats, float]] = {}
+        if self.late is None:
+            return limits
+        for level in range(self.levels):
+            for model, share in enumerate(self.late.shares.tolist()):
+                mine = np.where(self.late.model_of == model, self.demand[level], 0.0)
+                limits[level, model] = (mine, share * float(mine.sum()))
+        return limits
 
     def loads_at(self, level: int, columns: Bools) -> Floats:
         """Return `loads` (replicas kept busy by each bucket) at one level, [columns, buckets]; inf if not in `columns`."""
-        loads = np.full(self.rates.shape, np.inf)
+        rates = self.all_rates
+        loads, demand = np.full(rates.shape, np.inf), np.resize(self.demand[level], rates.shape[1])
         with np.errstate(divide="ignore", invalid="ignore"):
-            replicas = self.demand[level][None, :] / self.rates[columns]
-        loads[columns] = np.where(self.demand[level][None, :] > 0, np.where(np.isnan(replicas), np.inf, replicas), 0.0)
+            replicas = demand[None, :] / rates[columns]
+        loads[columns] = np.where(demand[None, :] > 0, np.where(np.isnan(replicas), np.inf, replicas), 0.0)
         return loads
 
     def loads(self) -> Floats:
-        """Return how many replicas of each kind a request bucket keeps busy, [levels, columns, buckets]; inf if it cannot."""
+        """Return how many replicas of each kind a request bucket keeps busy, [levels, columns, buckets]; inf if it cannot.
+
+        If late service is allowed, the loads of requests served late follow, [levels, columns, 2 x buckets].
+        """
+        rates = self.all_rates
+        demand = np.tile(self.demand, (1, rates.shape[1] // max(1, self.demand.shape[1])))
         with np.errstate(divide="ignore", invalid="ignore"):
-            loads = self.demand[:, None, :] / self.rates[None, :, :]
+            loads = demand[:, None, :] / rates[None, :, :]
         loads[np.isnan(loads)] = np.inf
-        return np.where(self.demand[:, None, :] > 0, loads, 0.0)
+        return np.where(demand[:, None, :] > 0, loads, 0.0)
 
     def cost_per_request(self) -> Floats:
         """Return the cost per hour of one request per second, [kinds of replica, buckets]; inf if one cannot serve a bucket."""
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.rates > 0, each[:, None] / self.rates, np.inf)
+            return np.where(self.best_rates > 0, each[:, None] / self.best_rates, np.inf)
 
 
 class Solution(msgspec.Struct, frozen=True):
@@ -156,6 +201,7 @@ class Solution(msgspec.Struct, frozen=True):
     program_columns: int  # columns in the mixed-integer program
     seconds: float
     change: float = 0.0  # part of `cost` that penalises changes of the current fleet and is not paid
+    late: Floats | None = None  # part of `shares` that is served late, with the same axes; None if nothing may be late
 
     @property
     def bill(self) -> float:

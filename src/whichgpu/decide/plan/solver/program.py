@@ -28,6 +28,7 @@ class ProgramSolution(msgspec.Struct, frozen=True):
     machines: dict[tuple[int, int, int], int]
     jobs: tuple[tuple[tuple[int, float], ...], ...]
     change: float = 0.0
+    late: Floats | None = None
 
 
 class StartingPlan(msgspec.Struct, frozen=True):
@@ -66,10 +67,12 @@ class Program:
                     for level in levels:
                         self.machines[level, p, w] = rows.variable(option.price * hours[level], limit, whole=True)
         self.counts = {(level, at): rows.variable(0.0, whole=True) for level in levels for at in range(len(chosen))}
+        # Shares of buckets by level, column and bucket; with late service, bucket + `width` is the part served late.
         self.shares: dict[tuple[int, int, int], int] = {}
+        self.width = problem.demand.shape[1]
         self.scale = float(problem.slices or 1)  # A share variable has this value if one column serves the bucket alone.
         for level in levels:
-            able = np.isfinite(self.loads[level]) & (problem.demand[level] > 0)[None, :]
+            able = np.isfinite(self.loads[level]) & np.resize(problem.demand[level] > 0, self.loads.shape[2])[None, :]
             for at, b in np.argwhere(able).tolist():
                 self.shares[level, at, b] = rows.variable(0.0, self.scale, whole=problem.slices is not None)
         self.changes: list[int] = []
@@ -90,16 +93,25 @@ class Program:
             (level, b): [] for level, b in np.argwhere(problem.demand > 0).tolist()
         }
         by_column: dict[tuple[int, int], list[tuple[int, float]]] = {key: [] for key in self.counts}
+        parts: dict[tuple[int, int, int], list[int]] = {}  # Share variables, on time and late, by level, column and bucket.
         for (level, at, b), place in self.shares.items():
-            by_bucket[level, b].append((place, 1.0))
+            by_bucket[level, b % self.width].append((place, 1.0))
             by_column[level, at].append((place, float(self.loads[level, at, b]) / self.scale))
+            parts.setdefault((level, at, b % self.width), []).append(place)
         self.demand_rows = {key: rows.row(terms, self.scale, self.scale) for key, terms in by_bucket.items()}
         for key, terms in by_column.items():
             rows.row([*terms, (self.counts[key], -problem.room)], -INFINITE, 0.0)
         if len(self.shares) <= MAX_STRONG and problem.slices is None:
-            for (level, at, b), place in self.shares.items():
-                if self.loads[level, at, b] < problem.room:
-                    rows.row([(place, 1.0), (self.counts[level, at], -1.0)], -INFINITE, 0.0)
+            for (level, at, b), places in parts.items():
+                if self.loads[level, at, b :: self.width].min() < problem.room:
+                    rows.row([*((place, 1.0) for place in places), (self.counts[level, at], -1.0)], -INFINITE, 0.0)
+        limits = problem.late_limits()
+        late: dict[tuple[int, int], list[tuple[int, float]]] = {key: [] for key in limits}
+        for (level, _, b), place in self.shares.items():
+            if problem.late is not None and b >= self.width:
+                model = int(problem.late.model_of[b - self.width])
+                late[level, model].append((place, float(problem.demand[level, b - self.width])))
+        self.late_rows = {key: rows.row(late[key], -INFINITE, limit * self.scale) for key, (_, limit) in limits.items()}
 
     def _place(self) -> None:
         """Add rows that require enough machines for the GPUs of the replicas, per load level and pool of machines."""
@@ -227,29 +239,42 @@ class Program:
                 options[-1 if option.committed else level, p, w] = -float(reduced[place])
         quotas = {key: -float(duals[row]) for key, row in self.quota_rows.items() if duals[row] < 0}
         spot = {level: -float(duals[row]) for level, row in self.spot_rows.items() if duals[row] < 0}
+        late = {key: -float(duals[row]) * self.scale for key, row in self.late_rows.items() if duals[row] < 0}
         used = np.zeros(len(self.chosen))
         for (_, at), place in self.counts.items():
             used[at] = max(used[at], relaxed.values[place])
-        return LinearRelaxation(relaxed.objective, prices, Fees(options, quotas, spot), used)
+        return LinearRelaxation(relaxed.objective, prices, Fees(options, quotas, spot, late), used)
 
     def _read(self, values: Floats, cost: float, bound: float) -> ProgramSolution:
         problem = self.problem
         counts = np.zeros((problem.levels, len(self.chosen)), dtype=np.int64)
         for (level, at), place in self.counts.items():
             counts[level, at] = round(values[place])
-        shares = np.zeros((problem.levels, len(self.chosen), problem.demand.shape[1]))
+        parts = np.zeros(self.loads.shape)
         for key, place in self.shares.items():
-            shares[key] = values[place] / self.scale if values[place] > MIN_SHARE else 0.0
+            parts[key] = values[place] / self.scale if values[place] > MIN_SHARE else 0.0
+        late = parts[:, :, self.width :] if problem.late is not None else None
+        shares = parts[:, :, : self.width] + (0.0 if late is None else late)
         machines = {key: round(values[place]) for key, place in self.machines.items() if values[place] > 0.5}
         jobs = tuple(
             tuple((p, float(values[place])) for (of, p), place in self.job_shares.items() if of == k and values[place] > 1e-6)
             for k in range(len(problem.jobs))
         )
         change = sum(float(values[place]) * self.costs[place] for place in self.changes)
-        return ProgramSolution(cost, bound, counts, shares, machines, jobs, change)
+        return ProgramSolution(cost, bound, counts, shares, machines, jobs, change, late)
 
 
 def servable(problem: Problem) -> Bools:
-    """Return a mask of the buckets of requests that some kind of replica can serve or that have no demand."""
-    served: Bools = np.any(problem.rates > 0, axis=0) | np.all(problem.demand <= 0, axis=0)
+    """Return a mask of the buckets of requests that some kind of replica can serve or that have no demand.
+
+    Buckets that can only be served late count as not servable if they have more requests than may be late.
+    """
+    on_time: Bools = np.any(problem.rates > 0, axis=0) | np.all(problem.demand <= 0, axis=0)
+    if problem.late is None:
+        return on_time
+    served: Bools = on_time | np.any(problem.late.rates > 0, axis=0)
+    for (_, model), (demand, limit) in problem.late_limits().items():
+        only_late = served & ~on_time & (problem.late.model_of == model)
+        if demand[only_late].sum() > limit * (1 + 1e-9):
+            served &= ~only_late
     return served

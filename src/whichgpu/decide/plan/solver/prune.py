@@ -23,8 +23,8 @@ def undominated(problem: Problem) -> Bools:
         return remaining
     rented, committed, free = _prices(problem)
     judged = np.flatnonzero(free)
-    demanded = (problem.demand > 0).any(axis=0)
-    rates = problem.rates[:, demanded]
+    demanded: Bools = np.any(problem.demand > 0, axis=0)
+    rates = _compared_rates(problem, demanded)
     if not len(judged) or not demanded.any():
         return remaining
     score = (rates[judged] / np.maximum(rates.max(axis=0), 1e-300)).sum(axis=1) / np.maximum(rented[judged], 1e-300)
@@ -44,6 +44,12 @@ def undominated(problem: Problem) -> Bools:
         remaining[judged[dominated & ~(same & (judged <= k))]] = False
         remaining[k] = True
     return remaining
+
+
+def _compared_rates(problem: Problem, demanded: Bools) -> Floats:
+    """Return the rates to compare columns by: of demanded buckets on time and, if that is allowed, at best, on time or late."""
+    rates = [problem.rates[:, demanded]] + ([problem.best_rates[:, demanded]] if problem.late is not None else [])
+    return np.concatenate(rates, axis=1)
 
 
 def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
@@ -73,8 +79,8 @@ def dominated_pools(problem: Problem) -> Bools:
     for j, p in enumerate(problem.pool_of.tolist()):
         columns[p].append(j)
     quotas = [frozenset(q for q, quota in enumerate(problem.quotas) if p in quota.pools) for p in range(count)]
-    demanded = (problem.demand > 0).any(axis=0)
-    rates = problem.rates[:, demanded]
+    demanded: Bools = np.any(problem.demand > 0, axis=0)
+    rates = _compared_rates(problem, demanded)
     free = [all(not np.isfinite(option.limit) for option in pool.options) for pool in problem.pools]
     for p in range(count):
         if not free[p] or not columns[p]:

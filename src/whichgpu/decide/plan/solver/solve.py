@@ -30,7 +30,7 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     free = undominated(problem) & ~dominated_pools(problem)[problem.pool_of]
     if problem.levels > 1 and _levels_independent(problem, free):
         return _by_level(problem, seconds, gap, progress)
-    width = int((problem.demand > 0).sum())
+    width = int((problem.demand > 0).sum()) * (1 if problem.late is None else 2)
     everything = np.flatnonzero(free)
     if len(everything) * width <= MAX_SMALL or problem.slices is not None:
         solved = Program(problem, everything).solve(seconds, gap)
@@ -63,6 +63,7 @@ def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) 
         shares=np.concatenate([one.shares for one in parts]),
         machines={(level, p, w): n for level, one in enumerate(parts) for (_, p, w), n in one.machines.items()},
         jobs=(),
+        late=None if problem.late is None else np.concatenate([one.late for one in parts if one.late is not None]),
         program_columns=max(one.program_columns for one in parts),
         seconds=sum(one.seconds for one in parts),
     )
@@ -124,7 +125,7 @@ class _Search:
         relaxed = Program(problem, chosen).relaxed(self._left(0.3))
         fees = relaxed.fees if relaxed else Fees()
         cost = column_costs(problem, fees)
-        limited = bool(fees.options or fees.quotas or fees.spot)
+        limited = bool(fees.options or fees.quotas or fees.spot or fees.late)
         if relaxed is not None and limited:
             prices = relaxed.prices
         self.progress(0.1)
@@ -172,22 +173,23 @@ class _Search:
         """Return kinds of replica that are cheapest for some request bucket, costliest first, and some on limited machines."""
         problem = self.problem
         each = np.minimum(cost.hourly, cost.committed[None, :])
-        weight = np.zeros(len(problem.columns))
+        weight, width = np.zeros(len(problem.columns)), problem.demand.shape[1]
         for level in range(problem.levels):
             with np.errstate(invalid="ignore"):
                 bill = np.where(np.isfinite(self.loads[level]), self.loads[level] * each[level][:, None], np.inf)
             bill[~self.free] = np.inf
-            for b in np.flatnonzero(problem.demand[level] > 0).tolist():
+            for b in np.flatnonzero(np.resize(problem.demand[level] > 0, bill.shape[1])).tolist():
                 ranked = np.argsort(bill[:, b], kind="stable")[:3]
                 for place, j in enumerate(ranked.tolist()):
                     if np.isfinite(bill[j, b]):
-                        weight[j] += prices[level, b] / (1 + 2 * place)
+                        weight[j] += prices[level, b % width] / (1 + 2 * place)
         order = np.argsort(-weight, kind="stable")
         chosen = order[: min(FIRST_COLUMNS, int((weight > 0).sum()))].tolist()
         chosen += [j for j in self._limited() if j not in set(chosen)][:FIRST_COLUMNS]
-        missing = (problem.demand > 0).any(axis=0) & ~(problem.rates[chosen] > 0).any(axis=0)
+        rates = problem.best_rates
+        missing = (problem.demand > 0).any(axis=0) & ~(rates[chosen] > 0).any(axis=0)
         for b in np.flatnonzero(missing).tolist():  # Every bucket gets at least one column that can serve it.
-            chosen.append(int(np.argmax(np.where(self.free, problem.rates[:, b] / np.maximum(each[0], 1e-12), 0.0))))
+            chosen.append(int(np.argmax(np.where(self.free, rates[:, b] / np.maximum(each[0], 1e-12), 0.0))))
         return np.unique(np.array(chosen, dtype=np.int64))
 
     def _limited(self) -> list[int]:
@@ -284,7 +286,7 @@ def _empty(problem: Problem) -> Solution:
     """Return the plan of a problem without requests: no replicas, no cost."""
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
-    return Solution(0.0, 0.0, counts, shares, {}, (), 0, 0.0)
+    return Solution(0.0, 0.0, counts, shares, {}, (), 0, 0.0, late=None if problem.late is None else np.zeros_like(shares))
 
 
 def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bound: float, seconds: float) -> Solution:
@@ -292,5 +294,9 @@ def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bou
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
     counts[:, chosen], shares[:, chosen] = solved.counts, solved.shares
+    late = None
+    if solved.late is not None:
+        late = np.zeros_like(shares)
+        late[:, chosen] = solved.late
     proven = max(0.0, min(bound, solved.cost))
-    return Solution(solved.cost, proven, counts, shares, solved.machines, solved.jobs, len(chosen), seconds, solved.change)
+    return Solution(solved.cost, proven, counts, shares, solved.machines, solved.jobs, len(chosen), seconds, solved.change, late)

@@ -16,10 +16,10 @@ def embedding_block(shape: Transformer, tokens: int, widths: ElementWidths) -> T
     tape = Tape()
     write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens, 8)  # token ids
-    x = tape.op((), tokens * shape.hidden, widths.stream)
+    x = tape.op((), tokens * shape.hidden, widths.stream, kernel=True)
     for table in (shape.positions, shape.token_types):
         if table:
-            other = tape.op((), tokens * shape.hidden, widths.stream)
+            other = tape.op((), tokens * shape.hidden, widths.stream, kernel=True)
             x = write.add(x, other)
     if shape.embedding_norm:
         x = write.layer_norm(x)
@@ -56,4 +56,4 @@ def _logits(write: OperatorWriter, shape: Transformer, x: TapeTensor, lora_rank:
     if not lora_rank:
         return write.linear(x, shape.vocab)
     x = write.cast(x, write.widths.compute)  # A frozen head saves nothing for backward.
-    return write.tape.op((x,), write.tokens * shape.vocab, write.widths.compute)
+    return write.tape.op((x,), write.tokens * shape.vocab, write.widths.compute, kernel=True)

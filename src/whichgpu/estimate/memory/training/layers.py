@@ -91,6 +91,7 @@ def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTen
         save_output=True,
         extra=4 * write.tokens * shape.heads,
         backward_temporary=4 * write.tokens * queries + joined.size,
+        kernel=True,
     )
 
 
@@ -141,9 +142,9 @@ def _experts(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTe
     routed = OperatorWriter(
         write.tape, write.tokens * experts.active, write.widths, write.lora_rank, experts.count, write.targets
     )
-    gathered = write.tape.op((x,), x.count * experts.active, x.width)
+    gathered = write.tape.op((x,), x.count * experts.active, x.width, kernel=True)
     out = _mlp(routed, shape, gathered, experts.ffn)
-    out = write.tape.op((out,), write.tokens * shape.hidden, out.width, (out,))
+    out = write.tape.op((out,), write.tokens * shape.hidden, out.width, (out,), kernel=True)
     return write.add(out, _mlp(write, shape, x, experts.shared_ffn)) if experts.shared_ffn else out
 
 

@@ -62,7 +62,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         x = self.cast(x, self.widths.compute)
         weights = self.copies * (features * out + (out if bias else 0))
         if self.lora_rank and self.targets and role not in self.targets:  # A frozen layer without an adapter saves nothing.
-            return self.tape.op((x,), self.tokens * out, self.widths.compute)
+            return self.tape.op((x,), self.tokens * out, self.widths.compute, kernel=True)
         if self.lora_rank:
             return self._adapted(x, features, out)
         # Under autocast the gradient is computed in 16 bit and cast to the parameter's width.
@@ -76,14 +76,16 @@ class OperatorWriter(msgspec.Struct, frozen=True):
             extra=int(x.count * self.widths.operand) if quantised and role not in SHARED_INPUTS else 0,
             parameter_gradient=weights * self.widths.parameter,
             backward_temporary=temporary,
+            kernel=True,
         )
 
     def _adapted(self, x: TapeTensor, features: int, out: int) -> TapeTensor:
         """Append a frozen linear layer plus a low-rank adapter (arXiv 2106.09685): base(x) + scale * B(A(x))."""
         width, rank = self.widths.compute, self.lora_rank
-        base = self.tape.op((x,), self.tokens * out, width)
-        down = self.tape.op((x,), self.tokens * rank, width, (x,), parameter_gradient=features * rank * self.widths.parameter)
-        up = self.tape.op((down,), self.tokens * out, width, (down,), parameter_gradient=rank * out * self.widths.parameter)
+        base = self.tape.op((x,), self.tokens * out, width, kernel=True)
+        gradients = (features * rank * self.widths.parameter, rank * out * self.widths.parameter)
+        down = self.tape.op((x,), self.tokens * rank, width, (x,), parameter_gradient=gradients[0], kernel=True)
+        up = self.tape.op((down,), self.tokens * out, width, (down,), parameter_gradient=gradients[1], kernel=True)
         scaled = self.tape.op((up,), up.count, width)
         return self.tape.op((base, scaled), base.count, width, passes=True)
 
@@ -111,7 +113,10 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         return self.tape.op((x,), x.count, x.width, (x,), extra=8 * self.tokens, parameter_gradient=gradient)
 
     def add(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
-        """Append a sum, which saves nothing and passes its gradient to both inputs."""
+        """Append a residual sum, which saves nothing and passes its gradient to both inputs."""
+        return self.tape.op((x, y), x.count, max(x.width, y.width), passes=True, kernel=True)
+
+    def _sum(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
         return self.tape.op((x, y), x.count, max(x.width, y.width), passes=True)
 
     def scale(self, x: TapeTensor) -> TapeTensor:
@@ -138,7 +143,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         """Append GELU's tanh approximation as separate operators; `pow` runs in fp32 under autocast."""
         base = self.cast(x, 4) if self.widths.mixed else x
         cubed = self.tape.op((base,), x.count, base.width, (base,))
-        inner = self.scale(self.add(x, self.scale(cubed)))
+        inner = self.scale(self._sum(x, self.scale(cubed)))
         return self.multiply(self.scale(x), self.scale(self.keeps_output(inner)))
 
     def rotary(self, x: TapeTensor) -> TapeTensor:
@@ -147,7 +152,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         cosine = self.tape.op((x,), x.count, width)
         rotated = self.tape.op((x,), x.count, x.width)
         sine = self.tape.op((rotated,), x.count, width)
-        return self.add(cosine, sine)
+        return self._sum(cosine, sine)
 
     def attention(
         self, q: TapeTensor, k: TapeTensor, v: TapeTensor, heads: int, out: int, kind: str, context: int, dropout: float = 0
@@ -156,12 +161,19 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         width = self.widths.compute
         q, k, v = (self.cast(part, width) for part in (q, k, v))
         if kind == "eager":
-            scores = self.tape.op((q, k), self.tokens * heads * context, width, (q, k))
+            scores = self.tape.op((q, k), self.tokens * heads * context, width, (q, k), kernel=True)
             shares = self.tape.op((scores,), scores.count, 4, save_output=True)
             shares = self.dropout(self.cast(shares, width), dropout)
-            return self.tape.op((shares, v), self.tokens * out, width, (shares, v))
+            return self.tape.op((shares, v), self.tokens * out, width, (shares, v), kernel=True)
         statistics = 4 * self.tokens * heads
         # The backward kernels accumulate the gradient of q in fp32.
         return self.tape.op(
-            (q, k, v), self.tokens * out, width, (q, k, v), save_output=True, extra=statistics, backward_temporary=4 * q.count
+            (q, k, v),
+            self.tokens * out,
+            width,
+            (q, k, v),
+            save_output=True,
+            extra=statistics,
+            backward_temporary=4 * q.count,
+            kernel=True,
         )

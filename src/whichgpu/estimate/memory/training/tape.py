@@ -37,6 +37,8 @@ class TapeOperator(msgspec.Struct, frozen=True):
     backward_temporary: int = 0  # bytes allocated during its backward
     parameter_gradient: int = 0  # bytes of its weight gradient
     passes: bool = False  # the output's gradient is passed to the inputs without a copy
+    kernel: bool = False  # a compiler cannot fuse it away: a GEMM, attention, a lookup or a residual sum
+    in_place: bool = False  # the gradient of its first input overwrites that input, which it saved
 
 
 class Tape(msgspec.Struct):
@@ -62,11 +64,13 @@ class Tape(msgspec.Struct):
         backward_temporary: int = 0,
         parameter_gradient: int = 0,
         passes: bool = False,
+        kernel: bool = False,
     ) -> TapeTensor:
         """Append an operator with `count` output elements of `width` bytes and what its backward needs; return its output."""
         output = self.value(count, width)
         all_saved = (*saved, output) if save_output else saved
-        self.nodes.append(TapeOperator(inputs, output, all_saved, extra, backward_temporary, parameter_gradient, passes))
+        node = TapeOperator(inputs, output, all_saved, extra, backward_temporary, parameter_gradient, passes, kernel)
+        self.nodes.append(node)
         return output
 
 
@@ -156,7 +160,9 @@ class TapeBlock(msgspec.Struct, frozen=True, eq=False):
             if node.parameter_gradient:
                 weights.append(log.new(node.parameter_gradient, "gradients"))
             for value in node.inputs:
-                if node.passes and incoming is not None:
+                if node.in_place and value.id in saved_tensors.live:
+                    flow.give(value, flow.adopt(saved_tensors.live.pop(value.id)))
+                elif node.passes and incoming is not None:
                     flow.give(value, flow.share(incoming))
                 else:
                     flow.give(value, flow.new(value))
@@ -183,6 +189,11 @@ class _Flow:
 
     def new(self, value: TapeTensor) -> int:
         buffer = self._log.new(value.size, "temporary")
+        self._holders[buffer] = 1
+        return buffer
+
+    def adopt(self, buffer: int) -> int:
+        """Take over a saved tensor, which the gradient overwrites."""
         self._holders[buffer] = 1
         return buffer
 

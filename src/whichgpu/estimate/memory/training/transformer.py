@@ -8,9 +8,11 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
+from whichgpu.estimate.memory.training.compiled import compiled_block, compiled_head
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
@@ -28,6 +30,7 @@ NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 
 # A search over layouts uses the same blocks many times; cached blocks also keep their recorded log segments.
 _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_block, embedding_block, head_block))
+_compiled, _compiled_head = lru_cache(maxsize=256)(compiled_block), lru_cache(maxsize=256)(compiled_head)
 
 
 class TransformerStep(msgspec.Struct, frozen=True):
@@ -47,12 +50,25 @@ class TransformerStep(msgspec.Struct, frozen=True):
 
     def layer(self, mixture: bool = False) -> TapeBlock:
         """Return the operators of a decoder layer, or of an encoder-only model's; with `mixture` an MoE layer."""
-        return _layer(self.any_depth, self._run(mixture), self.widths)
+        return self._as_run(_layer(self.any_depth, self._run(mixture), self.widths))
 
     def encoder_layer(self) -> TapeBlock:
         """Return the operators of an encoder layer of an encoder-decoder model."""
         run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
-        return _layer(self.any_depth, run, self.widths)
+        return self._as_run(_layer(self.any_depth, run, self.widths))
+
+    def head(self) -> TapeBlock:
+        """Return the operators of the final norm, the output head and the loss."""
+        block = _head(self.any_depth, self.tokens, self.widths, self.workload.lora_rank or 0)
+        return _compiled_head(block, self.shape.vocab) if self.compiled else block
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the engine compiles the step, fusing pointwise operators."""
+        return self.workload.engine is not None and engine_record(self.workload.engine).fusion == "inductor"
+
+    def _as_run(self, block: TapeBlock) -> TapeBlock:
+        return _compiled(block) if self.compiled else block
 
     def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
         """Return the bytes of each weight of a layer: with experts (`mixture`), with cross attention (`cross`) if it has any."""
@@ -96,6 +112,8 @@ def allocated_parts(workload: Workload, shape: Transformer) -> dict[str, int]:
 def _memory_request(workload: Workload) -> Workload:
     """Return the request reduced to the fields its memory depends on, as a cache key; precisions of equal widths become one."""
     precision = workload.precision or "bf16"
+    unfused = not workload.optimizer_fused  # Engine and year decide what an unfused optimizer step holds.
+    compiled = workload.engine is not None and engine_record(workload.engine).fusion == "inductor"
     return Workload(
         "train",
         "",
@@ -104,8 +122,8 @@ def _memory_request(workload: Workload) -> Workload:
         seq_in=workload.seq_in,
         optimizer=workload.optimizer,
         optimizer_fused=workload.optimizer_fused,
-        engine=None if workload.optimizer_fused else workload.engine,  # Engine and year decide what an unfused step holds.
-        year=None if workload.optimizer_fused else workload.year,
+        engine=workload.engine if unfused or compiled else None,
+        year=workload.year if unfused else None,
         include_optimizer_step=workload.include_optimizer_step,
         checkpointing=workload.checkpointing,
         lora_rank=workload.lora_rank,
@@ -213,9 +231,8 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
         stretches.append(stretch(block, own, checkpointed))
         weights += own
     if stage == parallel.pp - 1:
-        head = _head(step.any_depth, step.tokens, widths, step.workload.lora_rank or 0)
         own = _head(step.any_depth, 1, widths).weights
-        stretches.append(stretch(head, own, False, own))
+        stretches.append(stretch(step.head(), own, False, own))
     return stretches, weights
 
 

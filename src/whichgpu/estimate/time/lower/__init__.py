@@ -13,7 +13,7 @@ from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
-from whichgpu.estimate.time.lower.fused.inference import fused_pass
+from whichgpu.estimate.time.lower.fused.inference import chunked_pass, fused_pass
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
 from whichgpu.workload.denoisers import decoder_request, denoiser_passes, encoder_request, pipeline_of
 from whichgpu.workload.shapes import Dlrm, Mlp, Pipeline, Shape, TracedShape, Transformer, WeightsOnly
@@ -99,7 +99,7 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     if engine_record(workload.engine).operator_by_operator:
         return eager_pass(workload, shape, batch, length, context)
     cached = cached_prefix(workload, length) if context is None else 0.0
-    return fused_pass(workload, shape, batch, length - cached, context, cached=cached)
+    return chunked_pass(workload, shape, batch, length - cached, context, cached)
 
 
 def cached_prefix(workload: Workload, length: float) -> float:

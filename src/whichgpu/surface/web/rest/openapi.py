@@ -67,17 +67,23 @@ def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dic
     answer = answers.of(command_of(endpoint))
     query = [_parameter(name, field, endpoint, language) for name, field in fields_by_name.items()]
     get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer)}
-    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in fields_by_name.items()}
-    body = {"type": "object", "properties": names, "additionalProperties": False}
-    if required := [name for name, field in fields_by_name.items() if field.required]:
-        body["required"] = required
-    content = {JSON: {"schema": body, "example": endpoint.example}}
+    content = {JSON: {"schema": body_schema(endpoint, language), "example": endpoint.example}}
     post = about | {
         "operationId": f"{id}-by-body",
         "requestBody": {"required": True, "content": content},
         "responses": _responses(language, answer=answer),
     }
     return {"get": get, "post": post}
+
+
+def body_schema(endpoint: Endpoint, language: Language) -> dict[str, Any]:
+    """Return the JSON schema of an endpoint's request as an object, with descriptions in a language."""
+    by_name = fields(endpoint)
+    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in by_name.items()}
+    body: dict[str, Any] = {"type": "object", "properties": names, "additionalProperties": False}
+    if required := [name for name, field in by_name.items() if field.required]:
+        body["required"] = required
+    return body
 
 
 def _parameter(name: str, field: Field, endpoint: Endpoint, language: Language) -> dict[str, Any]:

@@ -62,5 +62,6 @@ def _row(one: Candidate, answer: RecommendAnswer, language: Language) -> dict[st
         "cost": format_amount(cost), "currency": one.cost.currency, "cost_raw": float(cost),
         "hour": format_amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
         "each": format_amount(unit.amount) if unit else "", "each_raw": float(unit.amount) if unit else 0.0,
+        "keeps": f"{one.keeps_limits:.0%}", "keeps_raw": one.keeps_limits,
         "seen": one.price_observed_at, "stale": one.price_stale,
     }  # fmt: skip

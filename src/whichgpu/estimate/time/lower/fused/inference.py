@@ -29,6 +29,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def chunked_pass(
+    workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None, cached: float = 0.0
+) -> list[Op]:
+    """Return the operators of a prefill in the steps that its engine makes of it, or of one decode step if `context` is given.
+
+    An engine processes at most a chunk of tokens in a step: each step reads the weights, and the experts that its tokens touch.
+    A prefill finds `cached` further tokens of each sequence in the prefix cache.
+    """
+    chunk = _chunk_tokens(engine_record(workload.engine, workload.year))
+    tokens = batch * length
+    if context is not None or not np.any(tokens > chunk):
+        return fused_pass(workload, shape, batch, length, context, cached=cached)
+    steps = np.maximum(tokens / chunk, 1.0)
+    launches = np.ceil(steps) / steps  # The last step is launched as a whole even if it is short.
+    ops = fused_pass(workload, shape, batch / steps, length, None, cached=cached)
+    return [op.with_calls(op.calls * launches).times(steps) for op in ops]
+
+
+def _chunk_tokens(engine: EngineRecord) -> float:
+    """Return the most tokens of a step; llama.cpp's micro-batches are split in its own kernels."""
+    if engine.kernels.weight_only_gemm == "gguf":
+        return np.inf
+    return engine.memory.chunk_large or engine.memory.chunk or np.inf
+
+
 def fused_pass(
     workload: Workload,
     shape: Transformer,
@@ -38,15 +63,16 @@ def fused_pass(
     *,
     cached: float = 0.0,
     micro_batch: float = 0.0,
+    mixed: bool | np.ndarray = False,
 ) -> list[Op]:
-    """Return the operators of a pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
+    """Return the operators of one pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
 
     Each sequence has `cached` tokens in the KV cache before a prefill, which llama.cpp runs in micro-batches of `micro_batch`
-    tokens, or of its default.
+    tokens, or of its default. `mixed` states whether decode tokens share the step.
     """
     if context is not None and workload.speculative is not None:
         return _speculative_step(workload, shape, batch, context, workload.speculative)
-    return _plain_pass(workload, shape, batch, length, context, cached, micro_batch)
+    return _plain_pass(workload, shape, batch, length, context, cached, micro_batch, mixed)
 
 
 def _speculative_step(
@@ -73,6 +99,7 @@ def _plain_pass(
     context: Number | None,
     cached: float = 0.0,
     micro_batch: float = 0.0,
+    mixed: bool | np.ndarray = False,
     verifies: bool = False,
 ) -> list[Op]:
     """Return the operators of a pass; one that `verifies` decodes `length` tokens of each sequence at once."""
@@ -92,7 +119,7 @@ def _plain_pass(
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    calls = _calls_per_kernel(engine, shape, step.rows)
+    calls = _calls_per_kernel(engine, shape, step.rows, mixed)
     new_kernels: Callable[[], FusedKernels] = partial(FusedKernels, stored, engine.kernels, calls)
     if engine.kernels.weight_only_gemm == "gguf":
         tokens = micro_batch or float(engine.memory.chunk or np.inf)
@@ -103,18 +130,19 @@ def _plain_pass(
     return _ModelKernels(workload, shape, stored, engine.kernels, new_kernels, host).run(step)
 
 
-def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number) -> Number:
+def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number, mixed: bool | np.ndarray) -> Number:
     """Return the framework calls per kernel of a pass over `tokens` tokens: none in steps that a CUDA graph replays."""
     calls = engine.kernels.calls_per_kernel
     if not engine.captures_graphs:
         return calls
     largest = engine.kernels.graph_tokens
-    if shape.experts and shape.experts.bias:  # gpt-oss alone has experts with biases
+    gpt_oss = shape.experts is not None and shape.experts.bias  # It alone has experts with biases.
+    if gpt_oss:
         largest = engine.kernels.graph_tokens_gpt_oss or largest
     if not largest:
         return 0.0
-    chunk = engine.memory.chunk_large or engine.memory.chunk or np.inf
-    launched: Number = calls * np.where(tokens > largest, np.ceil(tokens / chunk), 0.0)
+    mixed = mixed if shape.experts and not gpt_oss and engine.kernels.launches_mixed_moe else False
+    launched: Number = calls * np.where((tokens > largest) | mixed, 1.0, 0.0)
     return launched
 
 

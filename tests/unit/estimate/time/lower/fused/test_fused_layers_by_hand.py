@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from tests.tiny_transformer import ENCODER_DECODER, ROWS, TINY, F, H, K, Q, bytes_moved, gemm_sizes, tiny_workload
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.lower.fused.inference import fused_pass
+from whichgpu.estimate.time.lower.fused.inference import chunked_pass, fused_pass
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
@@ -210,3 +211,17 @@ def test_prefill_runs_the_encoder_and_one_token_of_the_decoder() -> None:
     whole = fused_pass(tiny_workload("forward"), replace(ENCODER_DECODER, encoder_context=0), 3.0, 10.0, None)
     flops = sum(float(op.flops * op.count) for op in whole if op.kind == "gemm")
     assert flops == pytest.approx(2 * (2 * 30 * own + 4 * (30 * own + 30 * H * Q + 30 * H * 2 * K + 30 * Q * H) + 30 * H * 1000))
+
+
+def test_long_prefills_run_in_steps_of_a_chunk() -> None:
+    """vLLM takes 8,192 tokens a step: 20 prompts of 1,024 are two whole steps and half a one, launched three times."""
+    mixture = replace(TINY, experts=Experts(16, 2, 32))
+    work = tiny_workload(year=2026)
+    ops, step = (run(work, mixture, batch, 1024.0, None) for run, batch in ((chunked_pass, 20.0), (fused_pass, 8.0)))
+    assert [float(op.count) for op in ops] == [2.5 * float(op.count) for op in step]
+    assert [float(op.flops) for op in ops] == pytest.approx([float(op.flops) for op in step])
+    assert sum(op.calls * op.count for op in ops) == pytest.approx(3 * sum(op.calls * op.count for op in step))
+    assert chunked_pass(work, mixture, 8.0, 1024.0, None) == step
+    assert chunked_pass(work, mixture, 20.0, 1.0, 9000.0) == fused_pass(work, mixture, 20.0, 1.0, 9000.0)
+    both = chunked_pass(work, mixture, np.array([4.0, 20.0]), 1024.0, None)
+    assert [np.broadcast_to(op.count * op.flops, 2)[1] for op in both] == pytest.approx([op.count * op.flops for op in ops])

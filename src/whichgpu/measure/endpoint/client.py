@@ -1,0 +1,204 @@
+"""HTTP client of an OpenAI-compatible server, with the standard library alone: what it serves, and one streamed completion."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.measure.endpoint.address import VERSION_PATH, Address
+
+TIMEOUT_SECONDS = 120.0  # Longest silence of a server (assumed: a first request may compile kernels).
+MAX_ANSWER_BYTES = 64 << 20  # Longest answer that is read (assumed).
+READ_BYTES = 1 << 16  # Largest piece of an answer read at once.
+# Token ids of prompts: above special tokens, below the vocabulary of common models (assumed).
+FIRST_TOKEN, LAST_TOKEN = 1000, 20_000
+WORDS = ("time", "house", "water", "light", "stone", "river", "table", "green", "paper", "music")  # About one token each.
+# Ways to ask for a completion, the most exact first: paths and whether the prompt is a list of token ids.
+FORMS = (("/completions", True), ("/completions", False), ("/chat/completions", False))
+
+
+class StreamedAnswer(msgspec.Struct, frozen=True):
+    """One streamed completion: when it was sent, when each piece arrived (monotonic seconds), and its tokens."""
+
+    sent: float
+    arrivals: tuple[float, ...]
+    tokens_in: int
+    tokens_out: int
+
+    @property
+    def ttft(self) -> float:
+        """Return the time to the first token in seconds."""
+        return self.arrivals[0] - self.sent
+
+    @property
+    def tpot(self) -> float | None:
+        """Return the mean time per output token after the first, in seconds; None for a single token."""
+        return (self.arrivals[-1] - self.arrivals[0]) / (self.tokens_out - 1) if self.tokens_out > 1 else None
+
+    @property
+    def pieces_per_token(self) -> float:
+        """Return how many pieces arrived per token after the first: below 1 if the server joins tokens."""
+        return (len(self.arrivals) - 1) / (self.tokens_out - 1) if self.tokens_out > 1 else 1.0
+
+
+class ListedModel(msgspec.Struct, frozen=True):
+    """The model of a server by its own name, its engine and version if it reports them, and its longest context in tokens."""
+
+    id: str
+    owner: str | None = None
+    version: str | None = None
+    max_tokens: int | None = None
+
+
+class RefusedForm(Exception):
+    """The server does not accept requests of this form."""
+
+
+class EndpointClient:
+    """One connection to a server, kept open between requests; not shared by threads."""
+
+    def __init__(self, address: Address, key: str | None) -> None:
+        kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(address.host, address.port, timeout=TIMEOUT_SECONDS)
+        self._address = address
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def served_model(self) -> ListedModel:
+        """Return the first model that the server lists."""
+        document = self._get(self._address.prefix + "/models")
+        rows = document.get("data") if isinstance(document, dict) else None
+        first = rows[0] if isinstance(rows, list) and rows else None
+        if not isinstance(first, dict) or not isinstance(first.get("id"), str):
+            raise failure(self._address, "the list of models is empty or malformed")
+        owner, longest = first.get("owned_by"), first.get("max_model_len")
+        return ListedModel(
+            first["id"], owner if isinstance(owner, str) else None, self._version(), longest if isinstance(longest, int) else None
+        )
+
+    def _version(self) -> str | None:
+        """Return the engine's version where it has a path of its own for it, as vLLM does."""
+        try:
+            document = self._get(self._address.prefix.removesuffix(VERSION_PATH) + "/version")
+        except NoAnswer:
+            return None
+        version = document.get("version") if isinstance(document, dict) else None
+        return version[:40] if isinstance(version, str) else None
+
+    def _get(self, path: str) -> Any:
+        try:
+            self._connection.request("GET", path, headers=self._headers)
+            response = self._connection.getresponse()
+            body = response.read(MAX_ANSWER_BYTES)
+            if response.status != 200:
+                raise failure(self._address, f"{path}: HTTP {response.status} {_excerpt(body)}")
+            return json.loads(body)
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as problem:
+            self._connection.close()
+            raise failure(self._address, f"{path}: {problem}") from problem
+
+    def complete(self, form: tuple[str, bool], model: str, tokens_in: int, tokens_out: int, seed: int) -> StreamedAnswer:
+        """Return the timing of one streamed completion of random input; raise `RefusedForm` if the form is not accepted."""
+        path, is_ids = form
+        body = json.dumps(_body(path, is_ids, model, tokens_in, tokens_out, seed)).encode()
+        try:
+            if self._connection.sock is None:
+                self._connection.connect()
+            sent = time.perf_counter()
+            self._connection.request("POST", self._address.prefix + path, body, self._headers)
+            response = self._connection.getresponse()
+            if response.status != 200:
+                reply = response.read(MAX_ANSWER_BYTES)
+                if response.status in (400, 404, 405, 422):
+                    raise RefusedForm(f"HTTP {response.status} {_excerpt(reply)}")
+                raise failure(self._address, f"HTTP {response.status} {_excerpt(reply)}")
+            pieces = list(_pieces(response))
+        except (OSError, http.client.HTTPException) as problem:
+            self._connection.close()
+            raise failure(self._address, str(problem) or type(problem).__name__) from problem
+        return _timing(sent, pieces, tokens_in, self._address)
+
+
+def failure(address: Address, why: str) -> NoAnswer:
+    """Return the error of a server that cannot be measured."""
+    return NoAnswer("endpoint-failed", msg("error.endpoint-failed", url=address.url, why=why[:300]), msg("hint.endpoint-failed"))
+
+
+def _body(path: str, is_ids: bool, model: str, tokens_in: int, tokens_out: int, seed: int) -> dict[str, Any]:
+    """Return a request of random input, so that no prefix cache answers it, and of a fixed number of output tokens."""
+    draw = random.Random(seed)
+    ids = [draw.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(tokens_in)] if is_ids else []
+    text = "" if is_ids else " ".join(draw.choices(WORDS, k=tokens_in))
+    prompt = {"messages": [{"role": "user", "content": text}]} if path.startswith("/chat") else {"prompt": ids or text}
+    fixed_length = {"max_tokens": tokens_out, "ignore_eos": True, "temperature": 0.0}
+    return {"model": model, **prompt, **fixed_length, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def _pieces(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
+    """Yield the pieces of an answer with the time of their arrival; they are parsed after the last one."""
+    size = 0
+    while piece := response.read1(READ_BYTES):
+        yield time.perf_counter(), piece
+        size += len(piece)
+        if size > MAX_ANSWER_BYTES:
+            raise http.client.HTTPException("the answer does not end")
+
+
+def _timing(sent: float, pieces: Sequence[tuple[float, bytes]], tokens_in: int, address: Address) -> StreamedAnswer:
+    arrivals: list[float] = []
+    usage: dict[str, Any] = {}
+    for moment, event in _events(pieces):
+        if isinstance(event.get("usage"), dict):
+            usage = event["usage"]
+        if event.get("error"):
+            raise failure(address, _excerpt(json.dumps(event["error"]).encode()))
+        if _has_token(event):
+            arrivals.append(moment)
+    if not arrivals:
+        raise failure(address, "the answer has no output tokens; is it streamed?")
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    read, written = (count if isinstance(count, int) and 0 < count < 10**8 else None for count in counts)
+    return StreamedAnswer(sent, tuple(arrivals), read or tokens_in, written or len(arrivals))
+
+
+def _events(pieces: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Yield the server-sent events of an answer, each with the time at which its last byte arrived."""
+    rest = b""
+    for moment, piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue
+            try:
+                event = json.loads(line[5:])
+            except (ValueError, RecursionError):  # The last event is `[DONE]`.
+                continue
+            if isinstance(event, dict):
+                yield moment, event
+
+
+def _has_token(event: dict[str, Any]) -> bool:
+    """Whether an event carries output: a completion's event may have no text yet, a chat's first event has only the role."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        return False
+    delta = choice.get("delta")
+    if isinstance(delta, dict):
+        return any(isinstance(delta.get(name), str) and delta[name] for name in ("content", "reasoning_content", "reasoning"))
+    return bool(choice.get("text")) or (choice.get("text") == "" and choice.get("finish_reason") is None)
+
+
+def _excerpt(body: bytes) -> str:
+    return " ".join(body[:200].decode("utf-8", "replace").split())
