@@ -188,7 +188,7 @@ def _memory(question: EvaluatedQuestion, group: Group, one: Configuration) -> di
     if request.shape is ANY_MODEL:
         need = Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled")
         return {"memory": need, "memory_device": need, "needed": need}
-    workload = workload_of(with_precision(request.workload, one.precision), group, one)
+    workload = workload_of(with_precision(request.workload, one.precision, request.stated), group, one)
     if workload.rate is not None and "batch" not in request.stated:
         workload = replace(workload, batch=one.parallel.dp, micro_batch=None)
     estimate = estimate_memory(workload, request.shape, group.gpu)
