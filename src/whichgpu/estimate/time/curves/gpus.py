@@ -186,7 +186,7 @@ def _pcie_rate(gpu: Gpu) -> float:
     if gpu.segment == "soc":
         return float(gpu.memory_bandwidth)
     generation, width = (float(gpu.pcie.generation), gpu.pcie.lanes) if gpu.pcie else (3.0, 16)
-    return PCIE_SHARE * PCIE3_LANE * 2.0 ** (generation - 3.0) * width
+    return float(PCIE_SHARE * PCIE3_LANE * 2.0 ** (generation - 3.0) * width)
 
 
 def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
