@@ -98,7 +98,7 @@ def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
     figures += [figure_text(word, getattr(best, name)) for name, word in LATENCIES.items()]
     price = f"price {significant(float(best.cost_per_hour.amount))} {best.cost_per_hour.currency}/h, {best.term}"
     figures += [
-        f"memory {memory_text(best.memory)} of {format_memory(best.usable)} a GPU",
+        f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU",
         f"{price}, observed {best.price_observed_at}",
     ]
     return LaunchPlan((options,), echo["engine"], _header(echo, answer.as_of, options, [*figures, f"evidence: {best.tier}"]))

@@ -56,7 +56,7 @@ def _recommended(answer: RecommendAnswer, context: Context) -> TrainPlan:
     )  # fmt: skip
     price = f"price {best.cost_per_hour.amount:.4g} {best.cost_per_hour.currency}/h, {best.term}"
     figures = [figure_text("step", best.time), figure_text("throughput", best.throughput), figure_text("run", best.run_time)]
-    figures += [f"memory {memory_text(best.memory)} of {format_memory(best.usable)} a GPU"]
+    figures += [f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU"]
     figures += [f"{price}, observed {best.price_observed_at}", f"evidence: {best.tier}"]
     return _plan(answer.request, context, options, figures, answer.as_of)
 
