@@ -10,7 +10,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import log
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.left_out_rows import OWN, LeftOutRow, grouped, paragraph
 from whichgpu.base.units import format_seconds
@@ -20,6 +23,8 @@ from whichgpu.estimate.time.left_out import left_out_table
 REASONS = Path(__file__).with_name("worst_reasons.csv")
 WORST = 10  # rows listed of each source
 UNKNOWN = "not known"
+USUAL = log(1.15)  # errors below this need no reason
+EXPLAINED = 0.4  # a row is extrapolated if the fit that saw its source has less than this share of the log error
 SIZES = ("gpus", "batch", "seq_in", "seq_out", "image")
 Reasons = Sequence[Mapping[str, str]]
 
@@ -83,12 +88,16 @@ def described(row: Measurement) -> str:
 
 
 def reason(one: LeftOutRow, known: Reasons) -> str:
-    """Why a row is off, by the first line of the table that matches it; `host-bound` if the host decides its time."""
-    row = one.row
-    texts = {
-        "source": row.source, "gpu": row.gpu, "run": described(row), "off": "slow" if one.errors[fold_of(one)] > 0 else "fast",
-    }  # fmt: skip
+    """Why a row is off: the first line of the table that matches it, else what the stored errors say of it."""
+    row, error = one.row, one.errors[fold_of(one)]
+    texts = {"source": row.source, "gpu": row.gpu, "run": described(row), "off": "slow" if error > 0 else "fast"}
+    if abs(error) < USUAL:
+        return "a usual error"
     for candidate in known:
         if all(re.search(candidate[name], text) for name, text in texts.items()):
             return candidate["reason"]
-    return "host-bound: the host of this machine decides its time" if one.host_bound else UNKNOWN
+    if one.host_bound:
+        return "host-bound: the host of this machine decides its time"
+    if abs(one.fit) < EXPLAINED * abs(error):
+        return f"extrapolated: {np.expm1(one.fit):+.0%} by the fit that saw the source"
+    return UNKNOWN

@@ -94,7 +94,7 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
 
 
 def test_refusal_names_the_default_objective_unless_one_is_set() -> None:
-    words = ("recommend", "serve", "llama-3.1-70b", "--mode", "service", "--gpu", "L4", "--gpus", "8", *DAY)
+    words = ("recommend", "serve", "llama-3.1-70b", "--mode", "service", "--gpu", "L4", "--gpus", "8", "--tp", "8", *DAY)
     assert "at most 100 ms between tokens" in call(*words).err.splitlines()[0]
     assert "the default objective" not in call(*words, "--tpot", "90ms").err
 

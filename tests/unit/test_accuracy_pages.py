@@ -55,7 +55,7 @@ def test_every_reason_matches_a_row(rows: Sequence[LeftOutRow]) -> None:
 
 def test_a_row_without_a_reason_says_so(rows: Sequence[LeftOutRow]) -> None:
     """Host-bound rows have that as their reason unless a better one is known."""
-    one = replace(rows[0], host=-1.0)
+    one = replace(rows[0], host=-1.0, fit=1.0, errors={"source": 0.5})
     assert accuracy_worst.reason(one, []) == accuracy_worst.UNKNOWN
     assert "host-bound" in accuracy_worst.reason(replace(one, host=0.5), [])
     assert (

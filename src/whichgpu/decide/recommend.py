@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult
 from whichgpu.decide.question import EvaluatedQuestion
-from whichgpu.decide.refine import Leaders, refiner_for
+from whichgpu.decide.refine import Leaders, Refiner, refiner_for
 from whichgpu.decide.risk import with_slow_steps
 from whichgpu.price.table import Ints
 
@@ -44,19 +44,9 @@ def rank_candidates(
     refiners make one pass over the rows in `listed`; that of services makes a second over all rows in `displayed`.
     """
     refiner = refiner_for(screened)
-    for starting, leaders in refiner.passes(listed, displayed):
-        results = starting
-        while True:
-            candidates = screened.join(results)
-            if screened.risk == "low":
-                candidates = with_slow_steps(candidates, screened)
-            order = sort(candidates)
-            first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
-            refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
-            if not refined:  # Every leader is refined, so the shortlist no longer changes.
-                break
-            results = [refined.get(group, result) for group, result in enumerate(results)]
-    order = refiner.comparable(candidates, order)
+    for ranked in _rankings(screened, refiner, sort, listed, displayed):
+        candidates, results = ranked.candidates, ranked.results
+    order = refiner.comparable(candidates, ranked.order)
     others = {name: refiner.comparable(candidates, sort_waived(candidates)) for name, sort_waived in (waived or {}).items()}
     rows = list(displayed(candidates, order)) if len(order) else []
     completed = refiner.completed(dict.fromkeys(candidates.group[rows].tolist()))
@@ -65,3 +55,31 @@ def rank_candidates(
         configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
         candidates = replace(candidates, configurations=configurations)
     return RankedCandidates(candidates, order, results, others)
+
+
+def any_passes(screened: EvaluatedQuestion, sort: Order) -> bool:
+    """Return whether any candidate passes; the search ends at the first that passes after its exact evaluation."""
+    refiner = refiner_for(screened)
+    for ranked in _rankings(screened, refiner, sort, leader, leader):
+        if not refiner.done.keys().isdisjoint(ranked.candidates.group[ranked.order].tolist()):
+            return True
+    return len(refiner.comparable(ranked.candidates, ranked.order)) > 0
+
+
+def _rankings(
+    screened: EvaluatedQuestion, refiner: Refiner, sort: Order, listed: Leaders, displayed: Leaders
+) -> Iterator[RankedCandidates]:
+    """Yield the ranking after every refinement of its leaders; the last is the one whose leaders are all refined."""
+    for starting, leaders in refiner.passes(listed, displayed):
+        results = starting
+        while True:
+            candidates = screened.join(results)
+            if screened.risk == "low":
+                candidates = with_slow_steps(candidates, screened)
+            order = sort(candidates)
+            yield RankedCandidates(candidates, order, results)
+            first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
+            refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
+            if not refined:  # Every leader is refined, so the shortlist no longer changes.
+                break
+            results = [refined.get(group, result) for group, result in enumerate(results)]

@@ -270,8 +270,8 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
-    outcome = server.run(load.arrivals())
-    if outcome.refused:
+    outcome = server.run(load.arrivals(), misses=goals.miss_limit(load))
+    if outcome.refused or not outcome.complete:
         return None
     summary = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
     if summary.growing or (goals.any and not goals.hold(summary)):

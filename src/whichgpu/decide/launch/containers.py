@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.clusters import node_placement
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import node_setup, serve_words, shell_line
 from whichgpu.decide.launch.skypilot import PORT
@@ -66,7 +67,7 @@ def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
     memory = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # Ranks of a replica exchange data in shared memory.
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": memory}}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": memory, **node_placement(options)}}
     if options.nodes > 1:
         return {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",

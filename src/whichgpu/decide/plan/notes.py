@@ -12,6 +12,7 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.offer import STALE_DAYS
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.plan.margins import HEADROOMS, late_rates
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
 from whichgpu.decide.plan.refusal import named_buckets
@@ -21,7 +22,7 @@ from whichgpu.decide.work import work_of
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.sellers import unknown_seller
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.context_limit import beyond_context
+from whichgpu.workload.unused import beyond_context
 
 MIN_LATE = 1e-4  # Smallest share of all requests, served late, that is named.
 POISSON_90 = 1.645  # standard deviations within which 90% of Poisson counts lie
@@ -36,6 +37,10 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
     question, trial = plan.question, plan.trial
     if question.headroom is None and trial.headrooms:
         yield msg("assumed.plan-headroom", share=f"{min(trial.headrooms.values()):.0%}")
+    if trial.simulated and any(one.met is not None for one in trial.simulated):
+        low = plan.inputs.constraints.risk == "low"
+        id = "even" if not low else "low" if trial.holds else "none"
+        yield msg(f"assumed.plan-risk-{id}", share=f"{SAFE_PROBABILITY:.0%}")
     for model in plan.inputs.models:
         yield from _model_assumptions(model)
     for job in plan.inputs.jobs:
