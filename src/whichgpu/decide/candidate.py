@@ -19,13 +19,16 @@ from whichgpu.catalog.offer import STALE_DAYS
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.capacity_bound import expected_latency
 from whichgpu.decide.configurations.configuration import Configuration
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
-from whichgpu.decide.question import EvaluatedQuestion
+from whichgpu.decide.question import ANY_MODEL, EvaluatedQuestion
+from whichgpu.decide.refine import workload_of
 from whichgpu.decide.risk import chances
 from whichgpu.decide.work import Work
-from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.fit import Verdict, required_memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.price.run import committed_years
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 from whichgpu.workload.workload import Parallel, Workload
@@ -69,7 +72,9 @@ class Candidate(msgspec.Struct, frozen=True):
     tpot: Figure | None
     capacity: Figure | None  # requests a second of all replicas
     simulated: int | None  # requests simulated; None if formulas gave the latencies
-    memory: Figure
+    memory: Figure  # peak the framework allocates on each GPU; at a request rate, with one running sequence
+    memory_device: Figure  # the same with CUDA context and all that the engine reserves
+    needed: Figure  # bytes each GPU must have free
     usable: int
     fits: Verdict
     bound: str
@@ -159,7 +164,7 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
         tpot=_latency(one, evidence, tpot, 1) if generates and workload.seq_out != 1 else None,
         capacity=_capacity(one, copies, evidence),
         simulated=one.simulation.requests if one.simulation else None,
-        memory=Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled"), usable=one.usable, fits=one.fits,
+        **_memory(question, group, one), usable=one.usable, fits=one.fits,
         bound=one.bound, run_time=_run_time(candidates, at, evidence, work),
         reruns=round(float(candidates.run_cost.reruns[at]), 3), **_costs(candidates, at, evidence, work, currency),
         expected_cost=money(odds.expected_cost, currency), keeps_objective=_rounded(odds.keeps_objective),
@@ -175,6 +180,19 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
 def group_at(at: int, candidates: Candidates, question: EvaluatedQuestion) -> tuple[Group, Configuration]:
     """Return the group of GPUs and the configuration (layout, batch, precision) of the candidate at an index of the arrays."""
     return question.groups.groups[int(candidates.group[at])], candidates.configuration_at(at)
+
+
+def _memory(question: EvaluatedQuestion, group: Group, one: Configuration) -> dict[str, Any]:
+    """Return `memory`, `memory_device` and `needed` of a candidate as `estimate` and `fit` give them for the same request."""
+    request = question.request
+    if request.shape is ANY_MODEL:
+        need = Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled")
+        return {"memory": need, "memory_device": need, "needed": need}
+    workload = workload_of(with_precision(request.workload, one.precision, request.stated), group, one)
+    if workload.rate is not None and "batch" not in request.stated:
+        workload = replace(workload, batch=one.parallel.dp, micro_batch=None)
+    estimate = estimate_memory(workload, request.shape, group.gpu)
+    return {"memory": estimate.allocated, "memory_device": estimate.device, "needed": required_memory(estimate, workload)}
 
 
 def _whole(count: float) -> int | float:

@@ -191,6 +191,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own_all_reduce_mesh: bool = False  # also over links without a switch, such as AMD's Infinity Fabric
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
     # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
+    splits_layers: bool = False  # several GPUs share the layers by default; for one user, one GPU works at a time
     pads_heads: bool = False
     overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks while GEMMs run
     # Trains transformers as Megatron Core does: fused projections, gradients added up inside GEMMs, weights gathered in large

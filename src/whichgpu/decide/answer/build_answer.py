@@ -36,12 +36,11 @@ from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources, unknown_seller
-from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
 from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo
-from whichgpu.workload.unused import unused
+from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 NOTABLY_CHEAPER = 0.97  # Share of the answer's cost below which a less reliable candidate is named (assumed).

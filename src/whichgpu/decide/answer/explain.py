@@ -50,7 +50,7 @@ def reasons(
     """
     messages = [
         _speed(one, workload, serving),
-        msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
+        msg("because.memory", need=format_memory(int(one.needed.value)), usable=format_memory(one.usable)),
     ]
     if one.capacity and workload.rate is not None:
         rate = significant(workload.rate)

@@ -44,13 +44,15 @@ def rank_pass(
     *,
     chunked: bool = False,
     mixed: bool | np.ndarray = False,
+    cached: float = 0.0,
 ) -> list[Op]:
     """Return the operators of an inference pass on one rank: prefill of `tokens` per sequence, or decode at a `context`.
 
     A prefill is one step, or with `chunked` as many steps as the engine makes of it. `mixed` states whether decode tokens share
-    the step of a prefill.
+    the step of a prefill, and `cached` further tokens of each sequence are in the prefix cache.
     """
-    run = eager_pass if engine_record(workload.engine).eager else chunked_pass if chunked else partial(fused_pass, mixed=mixed)
+    fused = partial(chunked_pass, cached=cached) if chunked else partial(fused_pass, mixed=mixed)
+    run = eager_pass if engine_record(workload.engine).eager else fused
     cp = workload.parallel.cp
     length, context = (tokens / cp, None) if context is None else (tokens, context / cp)
     ops = run(_without_experts(workload), spread_experts(workload, shape), batch, length, context)

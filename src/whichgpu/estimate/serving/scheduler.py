@@ -199,7 +199,9 @@ class Scheduler:
             if (self.running or self.prefilling or self.in_transfer) and self._exceeds_blocks(1, needs):
                 break
             target = log.prompts[number] + log.generated[number]
-            hits = self.prefix_cache.cached_tokens(log.hashes.get(number, ()), target - 1) if self.prefix_cache else 0
+            hits = min(target - 1, int(limits.prefix_share * log.prompts[number]))
+            if self.prefix_cache:
+                hits = max(hits, self.prefix_cache.cached_tokens(log.hashes.get(number, ()), target - 1))
             left = target - hits
             if left > budget and not limits.chunked_prefill and chunks:
                 break
