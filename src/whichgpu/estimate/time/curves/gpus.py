@@ -28,6 +28,8 @@ REFERENCE_COOLER = "titan"  # sold only with NVIDIA's own cooler, so these cards
 # Chips of other vendors have no SMs; the row of their architecture gives the number used instead.
 VENDORS_WITH_SMS = ("nvidia", "amd", "intel", "apple")
 MAX_CACHED_COLUMNS = 256  # entries, one per set of GPUs; beyond this the cache is emptied
+# Targets that run the kernels of another on as many SMs: Blackwell Ultra those of Blackwell (compiled for sm_100f).
+KERNELS_OF_TARGET = {"sm_103": "sm_100"}
 PICO = 1e-12  # joules per picojoule
 PCIE3_LANE, PCIE_SHARE = 0.985e9, 0.8  # bytes/s of a lane of PCIe 3.0 in one direction; share that copies achieve (assumed)
 
@@ -91,9 +93,17 @@ class GpuColumns(msgspec.Struct, frozen=True):
         values = zip(map(fitted.__getitem__, pairs), stated.ravel().tolist(), strict=True)
         return _column([value if fit is None else fit for fit, value in values])
 
-    def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
+    def architecture_share(self, parameters: Mapping[str, float], name: str) -> Array:
+        """Return a factor per GPU on a share of peak: `architecture_factor`, at least of the target whose kernels it runs."""
+        own = self.architecture_factor(parameters, name, self.targets)
+        if not KERNELS_OF_TARGET.keys() & set(self.targets):
+            return own
+        kin = tuple(KERNELS_OF_TARGET.get(target, target) for target in self.targets)
+        return np.maximum(own, self.architecture_factor(parameters, name, kin))
+
+    def architecture_factor(self, parameters: Mapping[str, float], name: str, targets: Sequence[str] = ()) -> Array:
         """Return a factor per GPU: the fitted one of its architecture times its compute target's (sm_90), each 1 if absent."""
-        pairs = list(zip(self.architectures, self.targets, strict=True))
+        pairs = list(zip(self.architectures, targets or self.targets, strict=True))
         get = parameters.get
         factors = {(family, target): get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in set(pairs)}
         return _column([factors[pair] for pair in pairs])
