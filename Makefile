@@ -3,7 +3,7 @@
 # make coverage    test coverage alone: fails if the branch coverage of a package is below 90%
 # make mutation    how many small faults in estimate and price the tests notice (cosmic-ray): an hour or two
 # make docs        the documentation as a site (site/), outputs shown in it refreshed
-# make refit       fit the model's parameters and corrections on the evidence table: a quarter of an hour
+# make refit       fit the model's parameters and corrections on the evidence table, write the accuracy pages: a quarter of an hour
 # make format      format the code
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
@@ -68,7 +68,8 @@ format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .
 
 refit: environment
-	@cd "$(ROOT)" && PYTHONPATH=src:tools OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m calibration.refit
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m benchmarks.accuracy_pages
 	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" tools/digests
 
 docs: environment

@@ -121,6 +121,10 @@ def _of_truth(examples: Sequence[Example], gpu: str) -> list[Example]:
     return [one for one in examples if one.setting.gpu == gpu and one.groups["source"].startswith(OWN_SOURCES)]
 
 
+def _task(example: Example) -> str:
+    return h200_task(example.groups["source"], example.groups.get("kind", ""), example.groups["task"].partition("-")[2])
+
+
 def error_lines(errors: Compared, record: Record, without_curves: bool) -> Iterator[str]:
     """The table of errors before and after."""
     curves = "curves and corrections" if without_curves else "corrections (the curves had seen it)"
@@ -132,7 +136,7 @@ def error_lines(errors: Compared, record: Record, without_curves: bool) -> Itera
     yield ""
     yield "| task | rows | mean, never seen | corrected | median, never seen | corrected | p90, never seen | corrected | fitted |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    tables = [by(h200_task, errors.rows, logs) for logs in (errors.before, errors.after, errors.shipped)]
+    tables = [by(_task, errors.rows, logs) for logs in (errors.before, errors.after, errors.shipped)]
     for task in tables[0]:
         yield _row(task, *(table[task] for table in tables))
     everything = [score(logs) for logs in (errors.before, errors.after, errors.shipped)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ GPU, YEAR = "h200-sxm", 2026
 GRAPH_SIZES = 51  # sizes of CUDA graphs up to 512 tokens
 GOALS = {"TPOT p50": 0.10, "TTFT p50": 0.20, "wall": 0.10}
 COMPILED = "jit"  # flag of runs in which kernels were compiled: all their times are left out
+SKEWED = "routing-skewed"  # flag of models whose random weights route most tokens to few experts: their loads are left out
 COMPILED_TAIL = "jit-tail"  # flag of runs whose TTFT above the median is compilation
 
 
@@ -117,17 +119,19 @@ def compared(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCa
     return Replayed(run["model"], f"{run['rate']:g}/s", measured, simulated)
 
 
-def replayed(truth: Path, lookups: LookupCache) -> tuple[list[Replayed], int]:
-    """Return all valid runs, and the number of runs left out because kernels were compiled in them."""
+def replayed(truth: Path, lookups: LookupCache) -> tuple[list[Replayed], Counter[str]]:
+    """Return all valid runs, and the number of runs left out for compiled kernels and for skewed routing."""
     runs: list[Replayed] = []
     model: Mapping[str, Any] = {}
-    left_out = 0
-    for row in rows(truth):
+    left_out = Counter[str]()
+    measured = rows(truth)
+    skewed = {row["model"] for row in measured if SKEWED in row.get("flags", ())}
+    for row in measured:
         if row["task"] == "model":
             model = row
         elif row["task"] in ("serve", "batch"):
-            if COMPILED in row["flags"]:
-                left_out += 1
+            if COMPILED in row["flags"] or row["model"] in skewed:
+                left_out[COMPILED if COMPILED in row["flags"] else SKEWED] += 1
             else:
                 runs.append(compared(model, row, lookups))
     return runs, left_out
@@ -139,7 +143,8 @@ def lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str]:
     yield "## vLLM 0.26 on one H200: measured arrivals replayed"
     yield ""
     yield "Every request's arrival and lengths as measured, at most 256 sequences and 8,192 tokens a step, no prefix caching."
-    yield f"Times in ms, wall in s, throughput in output tokens/s. {left_out} runs are left out: kernels were compiled in them."
+    yield f"Times in ms, wall in s, throughput in output tokens/s. Left out: {left_out[COMPILED]} runs in which kernels were"
+    yield f"compiled, and {left_out[SKEWED]} of a model whose random weights route most tokens to few experts (DeepSeek-V2-Lite)."
     yield ""
     yield "| model | load | metric | measured | simulated | error |"
     yield "|---|---|---|---|---|---|"

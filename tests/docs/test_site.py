@@ -14,15 +14,38 @@ from tests.surface.cli import ROOT
 ADDRESS = re.compile(r"https?://[\w.-]+\.[a-z]{2,}(:\d+)?(/[^\s]*)?$")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+QUICK = """INHERIT: {root}/mkdocs.yml
+docs_dir: {root}/docs
+hooks: [{root}/tools/reference/hook.py, {root}/tests/docs/short_pages.py]
+plugins: []
+"""
+
+
+def build(folder: Path, *options: str) -> Path:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder), *options],
         cwd=ROOT, capture_output=True, encoding="utf-8", timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site without its search index, translated pages cut to their headings and links."""
+    folder = tmp_path_factory.mktemp("site")
+    config = tmp_path_factory.mktemp("config") / "mkdocs.yml"
+    config.write_text(QUICK.format(root=ROOT), encoding="utf-8")
+    return build(folder, "--config-file", str(config))
+
+
+@pytest.mark.long
+def test_the_whole_site_builds(tmp_path: Path) -> None:
+    site = build(tmp_path)
+    test_site_loads_no_external_resources(site)
+    test_addresses_of_others_are_well_formed(site)
+    assert (site / "search" / "search_index.json").is_file()
+    assert "</table>" in (site / "reference" / "ko" / "fields.html").read_text(encoding="utf-8")
 
 
 def test_every_part_is_there(site: Path) -> None:

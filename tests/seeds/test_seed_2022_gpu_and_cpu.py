@@ -81,7 +81,7 @@ def test_server_gpu_against_gaming_card(catalog: Catalog) -> None:
     assert gaming.peaks["fp32"] > 2 * server.peaks["fp32"]
 
 
-@pytest.mark.parametrize(("provider", "kind"), [("autodl", "cloud"), ("colab", "notebook"), ("aws", "cloud")])
+@pytest.mark.parametrize(("provider", "kind"), [("autodl", "gpu-cloud"), ("colab", "notebook"), ("aws", "hyperscaler")])
 def test_providers_of_the_post(provider: str, kind: str, catalog: Catalog) -> None:
     assert {row.kind for row in catalog.providers if row.id == provider} == {kind}
     assert select_instances((), InstanceFilter(provider=provider, as_of=WRITTEN), catalog=catalog).instances

@@ -56,7 +56,8 @@ def test_nothing_measured_is_exit_1_with_a_hint() -> None:
         (("--engine", "vlm"), "vllm"),
         (("--model", "lamma-3.1-8b"), "llama-3.1-8b"),
         (("--task", "trane"), "train"),
-        (("--by", "gpus"), "gpu"),
+        (("--by", "gpuz"), "gpu"),
+        (("--left-out", "sources"), "source"),
     ],
 )
 def test_unknown_names_are_exit_2_with_the_nearest(flags: tuple[str, ...], choice: str) -> None:

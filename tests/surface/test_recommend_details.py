@@ -94,7 +94,7 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
 
 
 def test_refusal_names_the_default_objective_unless_one_is_set() -> None:
-    words = ("recommend", "serve", "llama-3.1-70b", "--mode", "service", "--gpu", "L4", "--gpus", "8", *DAY)
+    words = ("recommend", "serve", "llama-3.1-70b", "--mode", "service", "--gpu", "L4", "--gpus", "8", "--tp", "8", *DAY)
     assert "at most 100 ms between tokens" in call(*words).err.splitlines()[0]
     assert "the default objective" not in call(*words, "--tpot", "90ms").err
 
@@ -131,8 +131,9 @@ def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:
 
 def test_tpot_is_never_below_the_time_to_read_the_weights() -> None:
     reply = call(
-        "recommend", "serve", "llama-3.1-8b", "--rate", "0.001/s", "--in", "1000", "--out", "300", "--gpu", "L4", "--json"
-    )
+        "recommend", "serve", "llama-3.1-8b", "--rate", "0.001/s", "--in", "1000", "--out", "300", "--gpu", "L4",
+        "--precision", "bf16", "--json",
+    )  # fmt: skip
     assert reply.code == 0, reply.err
     answer = reply.json()["answer"]
     read = (8.03e9 - 128256 * 4096) * 2 / 300e9  # all weights but the table of tokens, at 300 GB/s

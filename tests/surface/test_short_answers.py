@@ -40,7 +40,7 @@ def test_brief_answer_fits_a_chat_message() -> None:
 
 
 def test_every_named_gpu_has_a_row_or_a_reason() -> None:
-    reply = call(*SERVE, "--gpu", "H100 SXM,T4,GTX 1080", "--json").json()
+    reply = call(*SERVE, "--precision", "bf16", "--gpu", "H100 SXM,T4,GTX 1080", "--json").json()
     listed = {one["gpu"] for one in reply["candidates"]}
     assert "h100-sxm" in listed
     assert set(reply["why_not"]) == {"t4", "gtx-1080"}

@@ -1,11 +1,7 @@
-"""Fit the corrections of steps on one GPU on the evidence table.
-
-`make refit` runs all fits; `python -m calibration.fit --held-out FILE` writes predictions by fits that never saw the row.
-"""
+"""Fit the corrections of steps on one GPU on the evidence table; `make refit` runs all fits."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections import defaultdict
@@ -19,7 +15,7 @@ import numpy as np
 from calibration.correction_table import write_corrections
 from calibration.examples import examples
 from calibration.fit_steps import MIN_LOG_FACTOR, Design, Example
-from calibration.scores import all_folds, held_out, save, source_of
+from calibration.scores import source_of
 from whichgpu.catalog.evidence import TABLE, measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import DATA_FOLDER
@@ -35,17 +31,6 @@ def refit() -> str:
     change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
     write_summary(DATA_FOLDER, evidence(design.examples), len(design.examples))
     return f"largest change of a log factor {change:.4f}"
-
-
-def main() -> int:
-    """Write predictions by fits without each model, GPU and generation, for the accuracy pages."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--held-out", type=Path, required=True, help="file for the predictions made without each group")
-    arguments = parser.parse_args()
-    design = Design(examples(steps(measurements()), Catalog()))
-    theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    save(held_out(design, theta, all_folds(design, theta)), arguments.held_out)
-    return 0
 
 
 def write_summary(folder: Path, evidence: Mapping[str, Any], rows: int) -> None:
@@ -85,7 +70,3 @@ def sorted_sets(record: Mapping[str, Any]) -> dict[str, Any]:
 def digest() -> str:
     """SHA-256 of the evidence table."""
     return hashlib.sha256(TABLE.read_bytes()).hexdigest()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

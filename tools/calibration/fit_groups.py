@@ -10,7 +10,7 @@ The same ridge regression with Student's t as for single GPUs (`fit_steps.py`), 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -59,9 +59,57 @@ ROUNDS, TOLERANCE = 800, 1e-9  # iterations: enough that a fit started from all 
 STEP = 1e-4  # of a log factor, for numerical derivatives
 MAX_LOG_FACTOR = 8.0  # far beyond any plausible correction: keeps the line search from overflowing
 NO_COMMUNICATION_SOURCES = ("mlperf-inf",)  # replicas that never communicate: predicted, but not fitted on
+LATENCIES = tuple(name for name in StepParts.__struct_fields__ if name.endswith("_latency"))
+VOLUMES = tuple(name for name in StepParts.__struct_fields__ if name.endswith("_volume"))
+# Parts of a step without which a term changes nothing, and the value that counts as none.
+DEPENDS_ON = {
+    "latency": (LATENCIES, 0.0),
+    "volume": (VOLUMES, 0.0),
+    "beside": ((*LATENCIES, *VOLUMES), 0.0),
+    "straggle": (("ranks",), 1.0),
+    "launch": (("launches",), 0.0),
+    "step": (("synchronised",), 1.0),
+    "copies": (("copied_tensors",), 0.0),
+    "threads": (("threads",), 1.0),
+}
 WORK = ("device", "calls", "forward_calls", "once", "forward", "backward", "attention")
 
 Parameter = tuple[str, str, str]
+
+
+class StackedPasses(msgspec.Struct, frozen=True):
+    """Passes of some examples, stacked: for each turn the places of the examples that have it, how often it runs, its parts."""
+
+    turns: list[tuple[np.ndarray, np.ndarray, StepParts]]
+    count: int
+
+    def logs(self, factors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Log seconds of the examples; `factors` are the multipliers of each, by term."""
+        total = np.zeros(self.count)
+        for places, times, parts in self.turns:
+            total[places] += times * combine_parts(parts, {term: own[places] for term, own in factors.items()}).wall
+        return np.asarray(np.log(total))
+
+    def of(self, rows: np.ndarray) -> StackedPasses:
+        """Passes of the examples at these places, which are in order."""
+        turns = []
+        for places, times, parts in self.turns:
+            kept = np.isin(places, rows)
+            turns.append((np.searchsorted(rows, places[kept]), times[kept], _rows_of(parts, kept)))
+        return StackedPasses(turns, len(rows))
+
+    def affected(self, term: str) -> np.ndarray:
+        """Places of the examples whose time may depend on a term; the others' derivative by it is zero."""
+        found = [
+            places[np.any([getattr(parts, name) > least for name in fields], axis=0)]
+            for places, _, parts in self.turns
+            for fields, least in [DEPENDS_ON[term]]
+        ]
+        return np.unique(np.concatenate(found))
+
+
+def _rows_of(parts: StepParts, rows: np.ndarray) -> StepParts:
+    return StepParts(*(getattr(parts, name)[rows] for name in StepParts.__struct_fields__))
 
 
 class GroupDesign:
@@ -87,12 +135,17 @@ class GroupDesign:
         self.widths = np.array([_width(*parameter) for parameter in self.parameters])
         self.in_product = np.array([float(level != MACHINE) for level, _, _ in self.parameters])  # 0 for hosts of single sources
         self.actual = logs(examples)
-        most = max(len(example.passes) for example in examples)
-        padded = [[*example.passes, *[(0.0, example.passes[0][1])] * (most - len(example.passes))] for example in examples]
-        self.times = [np.array([passes[turn][0] for passes in padded]) for turn in range(most)]
-        self.parts = [stack_parts([passes[turn][1] for passes in padded]) for turn in range(most)]
+        turns = []
+        for turn in range(max(len(example.passes) for example in examples)):
+            places = np.array([row for row, example in enumerate(examples) if len(example.passes) > turn])
+            passes = [examples[row].passes[turn] for row in places]
+            turns.append((places, np.array([times for times, _ in passes]), stack_parts([parts for _, parts in passes])))
         ratios = np.array([example.ratio for example in examples])
-        self.given = [scaled(parts, ratios) for parts in self.parts]
+        self.passes = StackedPasses(turns, len(examples))
+        measured_alone = [(places, times, scaled(parts, ratios[places])) for places, times, parts in turns]
+        self.given = StackedPasses(measured_alone, len(examples))
+        self.affected = {term: self.given.affected(term) for term in TERMS}
+        self.given_by_term = {term: self.given.of(rows) for term, rows in self.affected.items()}
 
     def weights(self, kept: np.ndarray) -> np.ndarray:
         """Weight of each row: each (source, GPU, kind) counts by the square root of its rows."""
@@ -102,7 +155,7 @@ class GroupDesign:
 
     def predict(self, theta: np.ndarray) -> np.ndarray:
         """Log seconds of every example, as the product estimates them."""
-        return self._walls(self._logs(theta * self.in_product), self.parts)
+        return self.passes.logs(_factors(self._logs(theta * self.in_product)))
 
     def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """The most probable log multipliers given the examples selected by `kept`."""
@@ -120,30 +173,31 @@ class GroupDesign:
 
     def anchored(self, theta: np.ndarray) -> np.ndarray:
         """Log seconds of every example, from the measured time of one GPU alone if there is one."""
-        return self._walls(self._logs(theta * self.in_product), self.given)
+        return self.given.logs(_factors(self._logs(theta * self.in_product)))
 
     def _logs(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Log factors of each term, by example."""
         padded = np.append(theta, 0.0)
         return {term: padded[self.places[term]].sum(axis=1) for term in TERMS}
 
-    def _walls(self, logs_of: dict[str, np.ndarray], parts_of: Sequence[StepParts]) -> np.ndarray:
-        factors = {term: np.exp(np.clip(value, -MAX_LOG_FACTOR, MAX_LOG_FACTOR)) for term, value in logs_of.items()}
-        walls = [times * combine_parts(parts, factors).wall for times, parts in zip(self.times, parts_of, strict=True)]
-        return np.asarray(np.log(sum(walls)))
+    def _slopes(self, logs_of: Mapping[str, np.ndarray], predicted: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Each term, the places of the examples it may change, and their numerical derivatives by the log of its factor."""
+        factors = _factors(logs_of)
+        for term, rows in self.affected.items():
+            moved = {name: own[rows] for name, own in factors.items()} | _factors({term: logs_of[term][rows] + STEP})
+            yield term, rows, (self.given_by_term[term].logs(moved) - predicted[rows]) / STEP
 
     def _cost(self, scaled: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus twice the log posterior and its gradient, from numerical derivatives by the log factor of each term."""
         logs_of = self._logs(scaled * self.widths)
-        predicted = self._walls(logs_of, self.given)
+        predicted = self.given.logs(_factors(logs_of))
         residual = (predicted - self.actual) / ROW_SPREAD
         cost = float((weights * (FREEDOM + 1) * np.log1p(residual**2 / FREEDOM)).sum() + (scaled**2).sum())
         pull = weights * 2 * (FREEDOM + 1) * residual / (FREEDOM + residual**2) / ROW_SPREAD
         gradient = np.zeros(len(self.parameters) + 1)
-        for term in TERMS:
-            slope = (self._walls({**logs_of, term: logs_of[term] + STEP}, self.given) - predicted) / STEP
+        for term, rows, slope in self._slopes(logs_of, predicted):
             for depth in range(len(LEVELS) + 1):
-                np.add.at(gradient, self.places[term][:, depth], pull * slope)
+                np.add.at(gradient, self.places[term][rows, depth], pull[rows] * slope)
         return cost, gradient[:-1] * self.widths + 2 * scaled
 
     def supported(self, theta: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -156,12 +210,11 @@ class GroupDesign:
     def correction_rows(self, theta: np.ndarray) -> list[Correction]:
         """The fitted corrections as rows of their table, with standard errors and rows."""
         logs_of = self._logs(theta)
-        predicted = self._walls(logs_of, self.given)
+        predicted = self.given.logs(_factors(logs_of))
         slopes = np.zeros((len(self.examples), len(self.parameters) + 1))
-        for term in TERMS:
-            slope = (self._walls({**logs_of, term: logs_of[term] + STEP}, self.given) - predicted) / STEP
+        for term, rows, slope in self._slopes(logs_of, predicted):
             for depth in range(len(LEVELS) + 1):
-                np.add.at(slopes, (np.arange(len(slopes)), self.places[term][:, depth]), slope)
+                np.add.at(slopes, (rows, self.places[term][rows, depth]), slope)
         weights = self.weights(np.ones(len(slopes), dtype=bool))
         residual = (predicted - self.actual) / ROW_SPREAD
         information = weights * (len(slopes) / weights.sum()) * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
@@ -182,6 +235,10 @@ class GroupDesign:
             if level != MACHINE and abs(theta[place]) >= min_log_factor:
                 found[level].setdefault(group, {})[term] = round(float(theta[place]), 3)
         return found
+
+
+def _factors(logs_of: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {term: np.exp(np.clip(value, -MAX_LOG_FACTOR, MAX_LOG_FACTOR)) for term, value in logs_of.items()}
 
 
 def _width(level: str, group: str, term: str) -> float:
@@ -210,15 +267,10 @@ def is_fitted_on(row: Measurement) -> bool:
 
 
 class GroupFold(msgspec.Struct, frozen=True):
-    """Examples of a level with their places, log predictions by fits without the level, and those from one GPU's measured time.
-
-    The latter (`anchored`) start from the measured time of one GPU alone if there is one.
-    """
+    """Places of the examples of a level, and their log predictions by fits without the level."""
 
     places: list[int]
-    examples: list[GroupExample]
     predicted: np.ndarray
-    anchored: np.ndarray
 
 
 class GroupLeaveOut:
@@ -259,7 +311,7 @@ class GroupLeaveOut:
         known = dict(zip(self.design.parameters, theta.tolist(), strict=True))
         design = GroupDesign(own)
         own_theta = np.array([known.get(name, 0.0) for name in design.parameters])
-        return GroupFold(places, own, design.predict(own_theta), design.anchored(own_theta))
+        return GroupFold(places, design.predict(own_theta))
 
 
 def _group_without(work: tuple[GroupLeaveOut, list[int], Fold | None]) -> GroupFold:

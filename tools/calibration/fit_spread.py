@@ -14,9 +14,11 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix, hstack  # type: ignore[import-untyped]
 
 from calibration.coverage import COVERED, Widths, logs_of, source_folds, weights_of, write_coverage
 from calibration.fit_groups import GroupLeaveOut
@@ -60,7 +62,7 @@ def refit() -> str:
     """Fit without each level of each axis, then the terms of the ranges on these predictions; a sentence on the result."""
     fits = GroupLeaveOut()
     single = all_folds(fits.single, fits.full_theta)
-    held = held_out(fits.single, fits.full_theta, single)
+    held = held_out(fits.single, single)
     residuals = step_residuals(fits.single, held) + group_residuals(fits, single)
     ends = cross_fitted(residuals)
     scale = widening(residuals, ends)
@@ -73,7 +75,8 @@ def refit() -> str:
     return f"{len(residuals):,} predictions of left-out rows, {changed:,} cells of their table changed"
 
 
-Slopes = tuple[np.ndarray, np.ndarray]  # log half-widths of residuals, and their slopes by the terms
+# Log half-widths of residuals at a point, and the function that multiplies a row of numbers by their slopes.
+Slopes = tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]
 
 
 def fit_terms(residuals: Sequence[Residual], scale: float) -> Terms:
@@ -109,13 +112,14 @@ def narrowest_terms(residuals: Sequence[Residual]) -> Terms:
     near, far = [one for one in residuals if not one.new], [one for one in residuals if one.new]
     names, kinds = _indicators([dict.fromkeys(kind_names(one.axes), 1.0) for one in near])
     axes, amounts = _indicators([one.new for one in far])
-    kinds = np.column_stack([np.ones(len(near)), kinds])
+    kinds = hstack([np.ones((len(near), 1)), kinds], format="csr")
+    by_kind, by_axis = kinds.T.tocsr(), amounts.T.tocsr()
     terms: dict[str, dict[str, float]] = {}
     for side, sign in zip(SIDES, (-1.0, 1.0), strict=True):
 
         def of_kinds(point: np.ndarray) -> Slopes:
             width = np.exp(log(FIRST_SPREAD) + kinds @ point)
-            return width, width[:, None] * kinds
+            return width, lambda pull: by_kind @ (pull * width)
 
         factors = np.exp(_fit_side(sign * logs_of(near), weights_of(near), of_kinds, np.zeros(kinds.shape[1]), FACTOR_RIDGE))
         own = {ANY_STEP: FIRST_SPREAD * float(factors[0]), **dict(zip(names, factors[1:].tolist(), strict=True))}
@@ -123,7 +127,7 @@ def narrowest_terms(residuals: Sequence[Residual]) -> Terms:
 
         def of_axes(point: np.ndarray, spreads: np.ndarray = spreads) -> Slopes:
             factor = np.sqrt(1 + amounts @ point**2)
-            return spreads * factor, (spreads / factor)[:, None] * amounts * point
+            return spreads * factor, lambda pull: (by_axis @ (pull * (spreads / factor))) * point
 
         added = _fit_side(sign * logs_of(far), weights_of(far), of_axes, np.full(len(axes), 0.5), AXIS_RIDGE)
         terms[side] = own | {f"new {axis}": abs(term) for axis, term in zip(axes, added.tolist(), strict=True)}
@@ -140,20 +144,18 @@ def _fit_side(
         width, slopes = widths(point)
         beyond = np.clip((logs - width) / SMOOTH, -500, 500)
         loss = weights @ (tail * width + SMOOTH * np.logaddexp(0.0, beyond)) + ridge * point @ point
-        return float(loss), slopes.T @ (weights * (tail - 1 / (1 + np.exp(-beyond)))) + 2 * ridge * point
+        return float(loss), slopes(weights * (tail - 1 / (1 + np.exp(-beyond)))) + 2 * ridge * point
 
     return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS}).x)
 
 
-def _indicators(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], np.ndarray]:
-    """Names, sorted, and the amount of each in each row."""
+def _indicators(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], Any]:
+    """Names, sorted, and the sparse matrix of the amount of each in each row."""
     names = sorted({name for row in rows for name in row})
     place = {name: number for number, name in enumerate(names)}
-    amounts = np.zeros((len(rows), len(names)))
-    for number, row in enumerate(rows):
-        for name, amount in row.items():
-            amounts[number, place[name]] = amount
-    return names, amounts
+    cells = [(number, place[name], amount) for number, row in enumerate(rows) for name, amount in sorted(row.items())]
+    numbers, columns, amounts = zip(*cells, strict=True) if cells else ((), (), ())
+    return names, csr_matrix((np.array(amounts, dtype=float), (numbers, columns)), (len(rows), len(names)))
 
 
 def write_terms(terms: Terms, residuals: Iterable[Residual]) -> None:

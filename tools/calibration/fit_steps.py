@@ -105,12 +105,55 @@ class Example(msgspec.Struct, frozen=True):
 Parameter = tuple[str, str, str]  # level, group, term
 
 
+class PartOfRows(msgspec.Struct, frozen=True):
+    """One of the parts of some rows that run one after the other."""
+
+    terms: np.ndarray  # [rows, terms]
+    floors: np.ndarray
+    launches: np.ndarray  # whether kernels are launched one by one
+    concurrent: np.ndarray  # [rows, host terms]: whether a host term overlaps with the device
+
+    def seconds(self, factors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds, and their derivatives by the log of each term."""
+        count, concurrent = len(DEVICE_TERMS), self.concurrent
+        corrected = self.terms * factors
+        held, free = _above(corrected[:, :count], self.floors[:, :count], soft)
+        device = held.sum(1)
+        host = (corrected[:, count:] * concurrent).sum(1)
+        wall = soft_maximum(device, host)
+        slopes = corrected.copy()
+        slopes[:, :count] = held * free * ((device / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
+        slopes[:, count:] *= np.where(concurrent, ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None], 1.0)
+        slopes[:, count : count + 2] *= self.launches[:, None]
+        return wall + (corrected[:, count + 2 :] * ~concurrent[:, 2:]).sum(1), slopes
+
+
+class SelectedRows(msgspec.Struct, frozen=True):
+    """Rows that a fit sees, as arrays."""
+
+    actual: np.ndarray  # measured log seconds
+    chosen: Any  # which multipliers each term of the rows takes: [rows x terms, multipliers], ones and zeros
+    transposed: Any  # the same, by multiplier
+    parts: list[PartOfRows]
+    waiting: np.ndarray  # places of the rows with a second part
+
+    def derivatives(self, theta: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
+        """Log predictions, and their derivatives by the log of each term."""
+        factors = np.exp(self.chosen @ theta).reshape(len(self.actual), -1)
+        total, slopes = self.parts[0].seconds(factors, soft)
+        for part in self.parts[1:]:
+            more, further = part.seconds(factors[self.waiting], soft)
+            total[self.waiting] += more
+            slopes[self.waiting] += further
+        return np.log(total), slopes / total[:, None]
+
+
 class Design:
     """The parameters of the fit and, for each example and term, the indices of those that apply."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
         self.examples = examples
-        self._last: tuple[np.ndarray, Any] | None = None
+        self._last: tuple[np.ndarray, SelectedRows] | None = None
         self.parameters: dict[Parameter, int] = {}
         self.places = np.full((len(examples), len(TERMS), len(WIDTHS)), -1)
         years = _substitute_years(examples)
@@ -167,52 +210,31 @@ class Design:
         self, scaled: np.ndarray, rows: np.ndarray, weights: np.ndarray, spread: float, soft: float | None
     ) -> tuple[float, np.ndarray]:
         """Minus twice the log posterior and its slope: Student's t for the rows, Gaussian for the multipliers."""
-        theta = scaled * self.widths
-        chosen = self._chosen(rows)
-        predicted, slopes = self._derivatives(theta, rows, chosen, soft)
-        residual = (predicted - self.actual[rows]) / spread
+        selected = self._selected(rows)
+        predicted, slopes = selected.derivatives(scaled * self.widths, soft)
+        residual = (predicted - selected.actual) / spread
         cost = (weights * (FREEDOM + 1) * np.log1p(residual**2 / FREEDOM)).sum() + (scaled**2).sum()
         pull = weights * 2 * (FREEDOM + 1) * residual / (FREEDOM + residual**2) / spread
-        gradient = chosen.T @ (slopes * pull[:, None]).ravel()
+        gradient = selected.transposed @ (slopes * pull[:, None]).ravel()
         return float(cost), gradient * self.widths + 2 * scaled
 
-    def _chosen(self, rows: np.ndarray) -> Any:
-        """Which multipliers each term of these rows takes: [rows x terms, multipliers], ones and zeros."""
+    def _selected(self, rows: np.ndarray) -> SelectedRows:
+        """These rows' arrays, made once for all evaluations of a fit."""
         if self._last is None or self._last[0] is not rows:
             places = self.places[rows].reshape(-1, self.places.shape[2])
             used = places >= 0
             pointers = np.concatenate([[0], used.sum(axis=1).cumsum()])
-            shape = len(places), len(self.parameters)
-            self._last = rows, csr_matrix((np.ones(pointers[-1]), places[used], pointers), shape)
+            chosen = csr_matrix((np.ones(pointers[-1]), places[used], pointers), (len(places), len(self.parameters)))
+            waiting = np.flatnonzero(self.waits[rows])
+            parts = [self._part(0, rows), *([self._part(1, rows[waiting])] if len(waiting) else [])]
+            self._last = rows, SelectedRows(self.actual[rows], chosen, chosen.T.tocsr(), parts, waiting)
         return self._last[1]
 
-    def _derivatives(self, theta: np.ndarray, rows: np.ndarray, chosen: Any, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Log predictions of these rows, and their derivatives by the log of each term."""
-        factors = np.exp(chosen @ theta).reshape(len(rows), -1)
-        total, slopes = self._part(0, rows, factors, soft)
-        waiting = np.flatnonzero(self.waits[rows])
-        if len(waiting):
-            more, further = self._part(1, rows[waiting], factors[waiting], soft)
-            total[waiting] += more
-            slopes[waiting] += further
-        return np.log(total), slopes / total[:, None]
-
-    def _part(self, part: int, rows: np.ndarray, factors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of one part of these rows, and their derivatives by the log of each term."""
-        (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE_TERMS)
-        corrected = terms * factors
-        held, free = _above(corrected[:, :count], floors[:, :count], soft)
-        device = held.sum(1)
-        concurrent = np.column_stack(
-            [self.launches[rows]] * 2 + [np.zeros(len(rows), dtype=bool), self.overlaps[rows]]
-        )  # host terms that overlap with the device
-        host = (corrected[:, count:] * concurrent).sum(1)
-        wall = soft_maximum(device, host)
-        slopes = corrected.copy()
-        slopes[:, :count] = held * free * ((device / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
-        slopes[:, count:] *= np.where(concurrent, ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None], 1.0)
-        slopes[:, count : count + 2] *= self.launches[rows][:, None]
-        return wall + (corrected[:, count + 2 :] * ~concurrent[:, 2:]).sum(1), slopes
+    def _part(self, part: int, rows: np.ndarray) -> PartOfRows:
+        none = np.zeros(len(rows), dtype=bool)
+        concurrent = np.column_stack([self.launches[rows]] * 2 + [none, self.overlaps[rows]])
+        terms, floors = self.parts[part]
+        return PartOfRows(terms[rows], floors[rows], self.launches[rows], concurrent)
 
     def calibration(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> Calibration:
         """The fitted corrections as the product reads them, without those too close to 1 to matter."""
@@ -226,11 +248,11 @@ class Design:
     def correction_rows(self, theta: np.ndarray) -> list[Correction]:
         """The fitted corrections as rows of their table, with standard errors and rows."""
         everything = np.arange(len(self.examples))
-        chosen = self._chosen(everything)
-        predicted, by_term = self._derivatives(theta, everything, chosen, None)
+        selected = self._selected(everything)
+        predicted, by_term = selected.derivatives(theta, None)
         used = np.repeat(everything, len(TERMS))
         by_row = csr_matrix((by_term.ravel(), (used, np.arange(len(used)))), (len(everything), len(used)))
-        slopes = np.asarray((by_row @ chosen).todense())
+        slopes = np.asarray((by_row @ selected.chosen).todense())
         weights = self.weights(np.ones(len(everything), dtype=bool))
         weights = weights * (len(everything) / weights.sum())
         residual = (predicted - self.actual) / ROW_SPREAD
@@ -252,19 +274,14 @@ class Design:
 
     def predict_with(self, calibration: Calibration, rows: Iterable[int]) -> np.ndarray:
         """Log seconds of these rows, as the product estimates them with these corrections."""
-        return np.asarray(np.log([step.wall[0, 0] for step in self._estimates(calibration, rows)]))
+        return np.asarray(np.log([step.wall[0, 0] for step in self.estimates_with(calibration, rows)]))
 
     def errors(self, predicted: np.ndarray) -> np.ndarray:
         """Log of predicted over measured seconds of every row, both with the latency of its request, as an estimate has it."""
         latency = np.array([example.latency for example in self.examples])
         return np.asarray(np.log((np.exp(predicted) + latency) / (np.exp(self.actual) + latency)))
 
-    def host_bound(self, theta: np.ndarray) -> np.ndarray:
-        """Rows bound by launch overhead: they measure the host, not the GPU."""
-        estimates = self._estimates(self.calibration(theta), range(len(self.examples)))
-        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in estimates]) & self.launches)
-
-    def _estimates(self, calibration: Calibration, rows: Iterable[int]) -> list[StepSeconds]:
+    def estimates_with(self, calibration: Calibration, rows: Iterable[int]) -> list[StepSeconds]:
         """Estimated time of each row, with rounded multipliers as in the product."""
         shape, blank = (len(TERMS), 1, 1), np.zeros((1, 1))
         found = []
@@ -301,7 +318,7 @@ def _substitute_years(examples: Sequence[Example]) -> dict[str, str]:
 
 
 class Fold(msgspec.Struct, frozen=True):
-    """A fit without the examples of one group: their places, its multipliers, and its log predictions of all examples."""
+    """A fit without the examples of one group: their places, its multipliers, and its log predictions of them."""
 
     left: np.ndarray
     theta: np.ndarray
@@ -322,7 +339,7 @@ def left_out(folds: Mapping[str, Fold], count: int) -> np.ndarray:
     """Log predictions of every example by the fit without its group; NaN if there is none."""
     predictions = np.full(count, np.nan)
     for fold in folds.values():
-        predictions[fold.left] = fold.predicted[fold.left]
+        predictions[fold.left] = fold.predicted
     return predictions
 
 
@@ -332,7 +349,8 @@ def _without(work: tuple[Design, np.ndarray, np.ndarray]) -> Fold:
     supported = np.zeros(len(design.parameters) + 1, dtype=bool)
     supported[design.places[~left].ravel()] = True
     theta = np.where(supported[:-1], design.fit(~left, np.where(supported[:-1], start, 0.0)), 0.0)
-    return Fold(np.flatnonzero(left), theta, design.predict(theta, range(len(left))))
+    places = np.flatnonzero(left)
+    return Fold(places, theta, design.predict(theta, places.tolist()))
 
 
 def whose_multiplier(level: str, term: str) -> str | None:

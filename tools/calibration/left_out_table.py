@@ -1,7 +1,8 @@
 """Write the table of the model's errors on the evidence, which the product shows beside estimates and in `whichgpu accuracy`.
 
 The fits give the errors of predictions that never saw a row's model, GPU or source, with their 90% ranges (`update`); the last
-stage of `make refit` adds those of the fitted model itself (`refit`, or `python -m calibration.left_out_table` alone).
+stage of `make refit` adds those of the fitted model itself and of the plain roofline (`refit`, or
+`python -m calibration.left_out_table` alone).
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.confidence.spread import SIDES, Terms, spread
 from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.left_out import COLUMNS, FOLDS, LEFT_OUT_FILE, MISSING, SCALE, left_out_table, table_bytes
+from whichgpu.estimate.time.left_out import (
+    COLUMNS,
+    FOLDS,
+    HOST,
+    LEFT_OUT_FILE,
+    MISSING,
+    ROOFLINE,
+    SCALE,
+    left_out_table,
+    table_bytes,
+)
 
 Key = tuple[str, int]  # source and row
 SAME = 2 / SCALE  # in log: the same fit on two machines may differ by this much (rounding)
@@ -85,28 +96,36 @@ def update_left_out(residuals: Iterable[Residual], terms: Terms) -> int:
 
 def refit() -> str:
     """Add the errors of the fitted model on every row; a sentence on what changed."""
-    errors = {
-        (row.source, row.row): float(log)
-        for rows, logs in (single_errors(), group_errors())
-        for row, log in zip(rows, logs, strict=True)
-    }
-    return f"{update({'fit': errors}):,} errors of the model on the evidence changed"
+    columns: dict[str, dict[Key, float]] = {name: {} for name in ("fit", ROOFLINE, HOST)}
+    for rows, logs_by_column in (single_errors(), group_errors()):
+        for name, logs in logs_by_column.items():
+            columns[name] |= {(row.source, row.row): float(log) for row, log in zip(rows, logs, strict=True)}
+    return f"{update(columns):,} errors of the model on the evidence changed"
 
 
-def single_errors() -> tuple[list[Measurement], np.ndarray]:
-    """Rows on one GPU, and the log errors of the fitted model."""
+def single_errors() -> tuple[list[Measurement], dict[str, np.ndarray]]:
+    """Rows on one GPU: log errors of the fitted model and of the plain roofline, and log of the host's time over the device's."""
     design = Design(examples(steps(measurements()), Catalog()))
-    predicted = design.predict_with(load_calibration(), range(len(design.examples)))
-    return [example.row for example in design.examples], design.errors(predicted)
+    estimates = design.estimates_with(load_calibration(), range(len(design.examples)))
+    predicted = np.log([one.wall[0, 0] for one in estimates])
+    roofline = np.log([max(sum(float(floors.sum()) for _, floors in one.parts), 1e-9) for one in design.examples])
+    with np.errstate(divide="ignore"):
+        host = np.log([one.host[0, 0] / one.device[0, 0] for one in estimates])
+    columns = {
+        "fit": design.errors(predicted),
+        ROOFLINE: design.errors(roofline),
+        HOST: np.where(design.launches, host, np.nan),
+    }
+    return [example.row for example in design.examples], columns
 
 
-def group_errors() -> tuple[list[Measurement], np.ndarray]:
+def group_errors() -> tuple[list[Measurement], dict[str, np.ndarray]]:
     """Rows on several GPUs, and the log errors of the fitted model."""
     rows = steps(measurements(), several_gpus=True)
     design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
     fitted = load_group_calibration().multipliers
     theta = np.array([fitted.get(level, {}).get(group, {}).get(term, 0.0) for level, group, term in design.parameters])
-    return [example.row for example in design.examples], design.predict(theta) - design.actual
+    return [example.row for example in design.examples], {"fit": design.predict(theta) - design.actual}
 
 
 if __name__ == "__main__":

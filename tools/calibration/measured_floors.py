@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from calibration.curve_rows import operator_sample
+from calibration.curve_rows import Sample, operator_sample
 from calibration.examples import replace_stochastic_depth
 from calibration.fit_collectives import ELEMENT_BYTES, SOURCE
 from calibration.group_examples import workload_of
@@ -27,7 +27,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_ops, rank_pass
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.time.curves.evaluate import floor_totals
+from whichgpu.estimate.time.curves.evaluate import floor_totals, floors_by_operator
 from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
 from whichgpu.estimate.time.lower import lower, lower_prefill_at_depth
 from whichgpu.estimate.time.lower.traced import lower_model
@@ -110,10 +110,17 @@ def row_floors(rows: Sequence[Measurement], catalog: Catalog) -> Iterator[RowFlo
 
 
 def _operator_floors(rows: Sequence[Measurement], catalog: Catalog) -> Iterator[RowFloor]:
+    """Yield the floors of single operators, which are computed for all rows of a GPU at once."""
+    by_gpu: dict[str, list[tuple[Measurement, Sample]]] = {}
     for row in rows:
         if sample := operator_sample(row):
-            columns = cached_gpu_columns([catalog.gpu_by_id[row.gpu]])
-            yield RowFloor(row, float(floor_totals(sample.ops, columns, burst=True).max()))
+            by_gpu.setdefault(row.gpu, []).append((row, sample))
+    for gpu, pairs in by_gpu.items():
+        ops = [op for _, sample in pairs for op in sample.ops]
+        seconds = floors_by_operator(ops, cached_gpu_columns([catalog.gpu_by_id[gpu]]), burst=True)[0].max(axis=1)
+        starts = np.cumsum([0, *(len(sample.ops) for _, sample in pairs)])[:-1]
+        for (row, _), least in zip(pairs, np.add.reduceat(seconds, starts), strict=True):
+            yield RowFloor(row, float(least))
 
 
 def _by_request(rows: Iterable[Measurement]) -> Iterator[list[Measurement]]:

@@ -8,6 +8,7 @@ from math import isfinite
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from calibration.fit_groups import GroupLeaveOut
 from calibration.fit_steps import Design, Fold
@@ -66,6 +67,27 @@ def group_residuals(fits: GroupLeaveOut, single: Mapping[str, Mapping[str, Fold]
     return found
 
 
+class _KnownRows:
+    """Measured rows grouped by all axes but sizes, so that what remains without some of them is found quickly."""
+
+    def __init__(self, known: Sequence[Known]) -> None:
+        kinds: dict[Axes, int] = {}
+        numbers = [kinds.setdefault(replace(axes, batch=0, context=0), len(kinds)) for axes, _ in known]
+        self.kinds, self.numbers = list(kinds), np.array(numbers)
+        self.sizes = np.array([(axes.batch, axes.context) for axes, _ in known])
+
+    def without(self, left: Sequence[int]) -> Measured:
+        """What the other rows measured; spans of sizes are the same from the least and the largest of each kind."""
+        kept = np.ones(len(self.numbers), dtype=bool)
+        kept[left] = False
+        numbers, sizes = self.numbers[kept], self.sizes[kept]
+        low, high = np.full((len(self.kinds), 2), sizes.max(initial=0)), np.zeros((len(self.kinds), 2), dtype=int)
+        np.minimum.at(low, numbers, sizes)
+        np.maximum.at(high, numbers, sizes)
+        ends = ((self.kinds[number], side[number].tolist()) for number in np.unique(numbers).tolist() for side in (low, high))
+        return Measured.of((replace(kind, batch=batch, context=context), "") for kind, (batch, context) in ends)
+
+
 def _residuals(
     axis: str, logs: np.ndarray, rows: Sequence[Measurement], known: Sequence[Known], levels: Sequence[str]
 ) -> list[Residual]:
@@ -73,12 +95,11 @@ def _residuals(
     members: dict[str, list[int]] = defaultdict(list)
     for place, level in enumerate(levels):
         members[level].append(place)
-    found = []
+    found, measured = [], _KnownRows(known)
     for left in members.values():
         own = [place for place in left if place < len(rows) and isfinite(logs[place])]
         if own:
-            gone = set(left)
-            seen = Measured.of(one for place, one in enumerate(known) if place not in gone)
+            seen = measured.without(left)
             for place in own:
                 axes, source = known[place]
                 found.append(Residual(float(logs[place]), axis, source, axes, seen.new_on(axes), rows[place]))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
-from pathlib import Path
 from zlib import crc32
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
 
 from calibration.fit_steps import Design, Example, Fold, folds, left_out
 
 H200 = "h200-"
-RANKED = np.log(1.10)  # pairs that differ by less are left unranked
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -75,8 +71,6 @@ def _kind(example: Example) -> str:
 class HeldOut(msgspec.Struct, frozen=True):
     """Log predictions of every example by fits without its level of each axis; NaN if that level has most of the rows."""
 
-    full: np.ndarray
-    without_gpu: np.ndarray  # [GPUs in the order of their names, examples]: of all examples, by the fit without each GPU
     gpu: np.ndarray
     source: np.ndarray
     generation: np.ndarray
@@ -105,23 +99,9 @@ def all_folds(design: Design, theta: np.ndarray) -> dict[str, dict[str, Fold]]:
     return {name: folds(design, key, theta) for name, key in axes.items()}
 
 
-def held_out(design: Design, theta: np.ndarray, fits: Mapping[str, Mapping[str, Fold]]) -> HeldOut:
+def held_out(design: Design, fits: Mapping[str, Mapping[str, Fold]]) -> HeldOut:
     """Predictions of every example by fits that never saw its level of an axis; H200 files are one source."""
-    count = len(design.examples)
-    without_gpu = np.array([fits["gpu"][name].predicted for name in sorted(fits["gpu"])])
-    left = {name: left_out(own, count) for name, own in fits.items()}
-    return HeldOut(full=design.predict(theta, range(count)), without_gpu=without_gpu, **left)
-
-
-def save(held: HeldOut, path: Path) -> None:
-    """Write the predictions to a file: fitting without each group takes minutes."""
-    np.savez(path, **asdict(held))
-
-
-def load(path: Path) -> HeldOut:
-    """Read the predictions that `save` wrote."""
-    arrays = np.load(path)
-    return HeldOut(**{name: arrays[name] for name in HeldOut.__struct_fields__})
+    return HeldOut(**{name: left_out(own, len(design.examples)) for name, own in fits.items()})
 
 
 def gpu_of(example: Example) -> str:
@@ -132,29 +112,3 @@ def gpu_of(example: Example) -> str:
 def source_of(example: Example) -> str:
     """Name of an example's source; all H200 files are one source."""
     return "h200" if example.groups["source"].startswith(H200) else example.groups["source"]
-
-
-def rank_order(examples: Sequence[Example], held: HeldOut, actual: np.ndarray, counted: np.ndarray) -> tuple[int, float, float]:
-    """Pairs of GPUs measured on the same request by the same source that differ by over 10%, and shares ordered correctly.
-
-    First share: both predicted by one fit that never saw one of them (each of the two in turn). Second share: each predicted
-    by the fit without itself, so that no error common to both cancels.
-    """
-    same: dict[str, list[int]] = defaultdict(list)
-    for place in np.flatnonzero(counted).tolist():
-        example = examples[place]
-        request = {name: value for name, value in example.row.request.items() if name not in ("gpu", "id", "year")}
-        same[f"{source_of(example)} {example.row.kind} {sorted(request.items(), key=str)}"].append(place)
-    order = sorted({gpu_of(example) for example in examples})
-    without = {name: held.without_gpu[place] for place, name in enumerate(order)}
-    pairs, together, apart = 0, 0.0, 0
-    for places in same.values():
-        for one, other in combinations(places, 2):
-            gpus = gpu_of(examples[one]), gpu_of(examples[other])
-            if gpus[0] == gpus[1] or abs(actual[one] - actual[other]) < RANKED:
-                continue
-            slower = bool(actual[one] > actual[other])
-            pairs += 1
-            together += sum(bool(without[gpu][one] > without[gpu][other]) == slower for gpu in gpus) / 2
-            apart += bool(held.gpu[one] > held.gpu[other]) == slower
-    return pairs, together / max(1, pairs), apart / max(1, pairs)

@@ -91,8 +91,7 @@ class Clouds:
             day for day in days if day[5:7] in (("01", "07") if day < "2025" else ("01", "04", "07", "10")) or day == days[0]
         ]
         yearly = [day for day in days if day[5:7] == "01"]
-        quarterly, twice = [*dict.fromkeys([*often, days[-1]])], [*yearly, days[-1]]
-        for chosen, home in ((quarterly, True), (twice, False)):
+        for chosen, home in ((often, True), (yearly, False)):
             for (instance, _, _, region), price, first, last, ended in self.sky.at("aws", chosen, "spot_price_min"):
                 if (region in HOME) != home:
                     continue
@@ -105,6 +104,10 @@ class Clouds:
                     self.left["aws: spot made up as exactly 0.3 or 0.7 of on demand, before 2023-11"] += 1
                 else:
                     yield Observation("aws", instance, region, "spot", "", Decimal(price), first, last, ended, SKY)
+        for (instance, _, _, region), (full, spot) in self.sky.newest_lowest("aws").items():
+            if spot and full and 0 < Decimal(spot) <= Decimal(full):
+                day = self.sky.NEWEST
+                yield Observation("aws", instance, region, "spot", "", Decimal(spot), day, day, "", SKY)
 
     def azure(self) -> Iterator[Observation]:
         """Yield prices of US regions until the file last changed; spot if it has its own price."""

@@ -126,6 +126,22 @@ class Number(SingleValue, msgspec.Struct, frozen=True):
         return f"{value!r}{self.unit}"
 
 
+class ShareValue(SingleValue):
+    """Kind of a request field that is a share from 0 to 1."""
+
+    def read(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise InvalidValue(msg("wants.share"))
+        return float(value)
+
+    def read_text(self, text: str) -> float:
+        bare = text.strip()
+        return self.read(float(bare) if _NUMBER.fullmatch(bare) else None)
+
+    def write_text(self, value: float) -> str:
+        return repr(value)
+
+
 class Flag(SingleValue):
     """Kind of a request field that is true or false."""
 

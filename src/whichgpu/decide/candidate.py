@@ -19,12 +19,16 @@ from whichgpu.catalog.offer import STALE_DAYS
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.capacity_bound import expected_latency
 from whichgpu.decide.configurations.configuration import Configuration
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
-from whichgpu.decide.question import EvaluatedQuestion
+from whichgpu.decide.question import ANY_MODEL, EvaluatedQuestion
+from whichgpu.decide.refine import workload_of
+from whichgpu.decide.risk import chances
 from whichgpu.decide.work import Work
-from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.fit import Verdict, required_memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.price.run import committed_years
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 from whichgpu.workload.workload import Parallel, Workload
@@ -68,13 +72,18 @@ class Candidate(msgspec.Struct, frozen=True):
     tpot: Figure | None
     capacity: Figure | None  # requests a second of all replicas
     simulated: int | None  # requests simulated; None if formulas gave the latencies
-    memory: Figure
+    memory: Figure  # peak the framework allocates on each GPU; at a request rate, with one running sequence
+    memory_device: Figure  # the same with CUDA context and all that the engine reserves
+    needed: Figure  # bytes each GPU must have free
     usable: int
     fits: Verdict
     bound: str
     run_time: Figure
     reruns: float
     cost: Cost
+    expected_cost: Money  # mean over the range of the step time; a service adds the replicas it then needs
+    keeps_objective: float | None  # probability that latency objectives or the deadline hold; None without any
+    keeps_budget: float | None  # probability that the budget holds; None without one
     cost_lines: Mapping[str, Money]
     cost_per_hour: Money
     cost_per_month: Money
@@ -90,8 +99,16 @@ class Candidate(msgspec.Struct, frozen=True):
     price_stale: bool
     includes: str
     tier: str
+    new_on: tuple[str, ...]  # axes on which its step was never measured
     because: tuple[Message, ...]
     source: str
+
+    @property
+    def keeps_limits(self) -> float:
+        """Return the probability that objectives and budget hold, as if independent of each other; 1 without any limit."""
+        return (1.0 if self.keeps_objective is None else self.keeps_objective) * (
+            1.0 if self.keeps_budget is None else self.keeps_budget
+        )
 
 
 class TermLine(msgspec.Struct, frozen=True):
@@ -129,6 +146,7 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
     row = int(market.rows[offer])
     table, copies = market.table, int(candidates.copies[at])
     evidence = time_range(request, group, one)
+    odds = chances(at, candidates, question, one, evidence)
     generates = workload.serving and one.kind == "generate"
     ttft, tpot = expected_latency(workload, one)
     today = market.day.toordinal()
@@ -146,20 +164,35 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
         tpot=_latency(one, evidence, tpot, 1) if generates and workload.seq_out != 1 else None,
         capacity=_capacity(one, copies, evidence),
         simulated=one.simulation.requests if one.simulation else None,
-        memory=Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled"), usable=one.usable, fits=one.fits,
+        **_memory(question, group, one), usable=one.usable, fits=one.fits,
         bound=one.bound, run_time=_run_time(candidates, at, evidence, work),
         reruns=round(float(candidates.run_cost.reruns[at]), 3), **_costs(candidates, at, evidence, work, currency),
+        expected_cost=money(odds.expected_cost, currency), keeps_objective=_rounded(odds.keeps_objective),
+        keeps_budget=_rounded(odds.keeps_budget),
         break_even_hours=round(break_even, 1) if break_even == break_even else None,
         round_trip=trip if trip == trip else None, price=money(float(market.price[offer]), currency),
         purchase=None, price_observed_at=date.fromordinal(observed).isoformat(), price_age_days=today - observed,
-        price_stale=today - observed > STALE_DAYS, includes=table.word("includes", row), tier=evidence.tier, because=(),
-        source=table.word("source", row),
+        price_stale=today - observed > STALE_DAYS, includes=table.word("includes", row), tier=evidence.tier,
+        new_on=evidence.new_on, because=(), source=table.word("source", row),
     )  # fmt: skip
 
 
 def group_at(at: int, candidates: Candidates, question: EvaluatedQuestion) -> tuple[Group, Configuration]:
     """Return the group of GPUs and the configuration (layout, batch, precision) of the candidate at an index of the arrays."""
     return question.groups.groups[int(candidates.group[at])], candidates.configuration_at(at)
+
+
+def _memory(question: EvaluatedQuestion, group: Group, one: Configuration) -> dict[str, Any]:
+    """Return `memory`, `memory_device` and `needed` of a candidate as `estimate` and `fit` give them for the same request."""
+    request = question.request
+    if request.shape is ANY_MODEL:
+        need = Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled")
+        return {"memory": need, "memory_device": need, "needed": need}
+    workload = workload_of(with_precision(request.workload, one.precision, request.stated), group, one)
+    if workload.rate is not None and "batch" not in request.stated:
+        workload = replace(workload, batch=one.parallel.dp, micro_batch=None)
+    estimate = estimate_memory(workload, request.shape, group.gpu)
+    return {"memory": estimate.allocated, "memory_device": estimate.device, "needed": required_memory(estimate, workload)}
 
 
 def _whole(count: float) -> int | float:
@@ -234,6 +267,11 @@ def _costs(candidates: Candidates, at: int, evidence: TimeRange, work: Work, cur
         "cost_per_thousand_samples": None if tokens else cost(unit * 1e3),
         "cost_per_epoch": cost(unit * work.per_epoch) if work.per_epoch else None,
     }
+
+
+def _rounded(probability: float | None) -> float | None:
+    """Return a probability to two digits, at most 0.99: no range says more."""
+    return None if probability is None else min(0.99, round(probability, 2))
 
 
 def money(value: float, currency: str) -> Money:

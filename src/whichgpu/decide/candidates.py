@@ -22,6 +22,10 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
 Bools = NDArray[np.bool_]
+# A price of a service counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180 (assumed): it is to be
+# rented now, and an old price may no longer be offered.
+FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
+SERVER_SEGMENT = "datacenter"
 MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, not `recommend`.
 
 
@@ -43,7 +47,10 @@ class Candidates(msgspec.Struct, frozen=True):
     considered: int
     terms: OfferTerms
     run_settings: RunSettings
+    age_factor: Floats  # factor by which an old price of a service counts more in a ranking
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
+    risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
+    slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
         """Return what one candidate's run costs if its work took longer, one entry for each factor on the hours of work."""
@@ -56,31 +63,36 @@ class Candidates(msgspec.Struct, frozen=True):
         limits = [lost for name, lost in self.missed.items() if name not in waived]
         return ~np.any(limits, axis=0) if limits else np.ones(len(self.group), dtype=bool)
 
-    def score(self, rank: Rank, waived: Collection[str] = ()) -> Floats:
+    def score(self, rank: Rank, waived: Collection[str] = (), slow: RunCost | None = None) -> Floats:
         """Return a score per candidate by `rank`: less is better, infinite if a limit is missed; it rises with cost and time."""
+        run, pace = (slow, slow.hours) if slow else (self.run_cost, self.pace)
         with np.errstate(divide="ignore"):
-            cost, hours = np.log(np.maximum(self.run_cost.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
+            cost, hours = np.log(np.maximum(run.cost, 1e-12)), np.log(np.maximum(pace, 1e-12))
+        aged = np.log(self.age_factor)
+        cost = cost + aged
         scores = {
             "cost": cost,
             "time": hours,
-            "value": np.log(np.maximum(self.per_unit, 1e-30)),
+            "value": np.log(np.maximum(self.per_unit, 1e-30)) + aged,
             "balanced": cost + TIME_WEIGHT * hours,
         }
         return np.where(self.passing(waived), scores[rank], np.inf)
 
-    def order(self, rank: Rank, market: Market, waived: Collection[str] = ()) -> Ints:
+    def order(self, rank: Rank, market: Market, waived: Collection[str] = (), cautious: bool = False) -> Ints:
         """Return indices of passing candidates, best first; ties go to lower cost, less time, shorter round trip, newer price.
 
         By time, candidates within about 0.1%, which no estimate can tell apart, go by the memory of their GPUs first. Limits in
-        `waived` are not applied.
+        `waived` are not applied. If `cautious`, those that may miss a limit come last, and runs are compared with slow steps.
         """
         observed = -market.table.days[1][market.rows][self.offer].astype(float)
         trip = np.nan_to_num(market.round_trip[self.offer], nan=1e9)
-        score = np.round(self.score(rank, waived), 3 if rank == "time" else 9)
+        score = np.round(self.score(rank, waived, self.slow if cautious else None), 3 if rank == "time" else 9)
         cost, hours = np.round(self.run_cost.cost, 6), np.round(self.pace, 6)
         ties = (cost, hours) if rank != "time" else (-market.memory[self.offer], hours, cost)
         instance = market.table.column("instance")[market.rows][self.offer]
         order = np.lexsort((instance, observed, trip, *reversed(ties), score))
+        if cautious and self.risky is not None:
+            order = order[np.argsort(self.risky[order], kind="stable")]
         return order[np.isfinite(score[order])]
 
     def configuration_at(self, at: int) -> Configuration:
@@ -122,6 +134,8 @@ def join_candidates(
     missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years)
     if workload.serving and "spot" not in constraints.terms and (spot := market.terms[offer] == "spot").any():
         missed["spot-service"] = spot
+    if (unreliable := _unreliable(constraints, market, groups, group, offer)).any():
+        missed["seller"] = unreliable
     if (lower := _below_quality(constraints, groups, group)).any():
         missed["quality"] = lower
     if (many := replicas > MAX_REPLICAS).any():
@@ -134,7 +148,7 @@ def join_candidates(
         pace=by_group(partial(_answer_seconds, workload)) if serving else run.hours, per_hour=per_hour,
         per_unit=per_hour / (done * 3600.0), missed=missed, rejected=rejected,
         considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
-        run_settings=constraints.run_settings, spent=spent,
+        run_settings=constraints.run_settings, age_factor=_age_factor(workload, market, offer), spent=spent,
     )  # fmt: skip
 
 
@@ -192,6 +206,22 @@ def _below_quality(constraints: Constraints, groups: Groups, group: Ints) -> Boo
     lower = np.array([QUALITY_RANK[one.quality] > allowed for one in groups.groups] or [False], dtype=bool)
     below: Bools = lower[group]
     return below
+
+
+def _unreliable(constraints: Constraints, market: Market, groups: Groups, group: Ints, offer: Ints) -> Bools:
+    """Return a mask of the candidates from sellers, or on cards for desktops, that a service avoids; owned machines pass."""
+    desktop = np.array([one.gpu.segment != SERVER_SEGMENT for one in groups.groups] or [False], dtype=bool)[group]
+    avoided = market.table.matches("provider", constraints.avoided_providers)[market.rows][offer]
+    unreliable: Bools = (avoided | (desktop & constraints.server_cards)) & (market.terms[offer] != "owned")
+    return unreliable
+
+
+def _age_factor(workload: Workload, market: Market, offer: Ints) -> Floats:
+    """Return the factor by which each candidate's cost counts more in a ranking, by its price's age; 1 except for services."""
+    if workload.rate is None:
+        return np.ones(len(offer))
+    age = np.where(market.terms[offer] == "owned", 0, market.age_days[offer])
+    return 1.0 + AGE_WEIGHT * (age > FRESH_DAYS) + AGE_WEIGHT * (age > OLD_DAYS)
 
 
 def _more_than_owned(constraints: Constraints, market: Market, offer: Ints, gpus: Floats) -> Bools:

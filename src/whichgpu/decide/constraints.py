@@ -13,12 +13,19 @@ from whichgpu.price.run import RunSettings
 
 Rank = Literal["cost", "time", "value", "balanced"]
 RANKS: tuple[Rank, ...] = ("cost", "time", "value", "balanced")
+Risk = Literal["low", "even"]  # low: limits hold with 90% probability if possible; even: at the estimated times
+RISKS: tuple[Risk, ...] = ("low", "even")
 # What a candidate's precision may cost: nothing beside the precision the model is published in, below about 1% of published
 # scores (8 bits), or more.
 Quality = Literal["lossless", "near-lossless", "any"]
 QUALITIES: tuple[Quality, ...] = ("lossless", "near-lossless", "any")
 DEFAULT_QUALITY: Quality = "near-lossless"
 QUALITY_RANK: Mapping[str, int] = {name: rank for rank, name in enumerate(QUALITIES)}
+# Kinds of sellers, as the catalog's providers have them; `any` allows all. A service is by default not put on a marketplace,
+# whose machines belong to other companies or people and may leave it at any time, nor on cards made for desktops.
+Seller = Literal["hyperscaler", "gpu-cloud", "marketplace", "any"]
+SELLERS: tuple[Seller, ...] = ("hyperscaler", "gpu-cloud", "marketplace", "any")
+SERVICE_SELLERS: tuple[Seller, ...] = ("hyperscaler", "gpu-cloud")
 MAX_GPUS = 8.0  # One replica has at most this many GPUs by default (assumed).
 TIME_WEIGHT = 0.5  # Weight of log time against log cost: halving the time justifies 1.41 times the cost (assumed).
 
@@ -39,6 +46,8 @@ class Constraints(msgspec.Struct, frozen=True):
     machines: frozenset[tuple[str, str]] | None = None  # pairs of provider and instance
     providers: tuple[str, ...] = ()
     excluded_providers: tuple[str, ...] = ()
+    avoided_providers: tuple[str, ...] = ()  # providers of other kinds than the sellers allowed
+    server_cards: bool = False  # whether only GPUs made for servers are allowed
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
@@ -49,6 +58,7 @@ class Constraints(msgspec.Struct, frozen=True):
     budget_per: str | None = None  # hour or month; None if the budget is for the whole run
     deadline: float | None = None  # seconds from the start of the run
     rank: Rank | None = None
+    risk: Risk | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
     run_settings: RunSettings = msgspec.field(default_factory=RunSettings)
@@ -62,6 +72,10 @@ class Constraints(msgspec.Struct, frozen=True):
     def span(self) -> tuple[float, float]:
         """Return the smallest and the largest number of GPUs that a candidate may have."""
         return self.gpus or (0.0, MAX_GPUS)
+
+    def risk_for(self, serving: bool) -> Risk:
+        """Return the risk preference to use: by default low for services, whose users notice, and even for runs."""
+        return self.risk or ("low" if serving else "even")
 
     def order(self, serving: bool) -> Rank:
         """Return the ranking to use; by default by cost if a request rate or a deadline already states the speed needed."""

@@ -53,6 +53,13 @@ class Market(msgspec.Struct, frozen=True):
     rate: float  # units of the user's currency per US dollar
 
     @property
+    def age_days(self) -> Ints:
+        """Return how many days before the day each remaining offer's price was last seen."""
+        today = self.day.toordinal()
+        age: Ints = today - np.minimum(self.table.days[1][self.rows], today)
+        return age
+
+    @property
     def terms(self) -> NDArray[np.str_]:
         """Return the term (on-demand, spot, ...) of each remaining offer."""
         column, words = self.table.column("term")[self.rows], self.table.words

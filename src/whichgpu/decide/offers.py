@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, Constraints, Owned, Quality, Rank
+from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS, SELLERS, SERVICE_SELLERS, Constraints, Owned
 from whichgpu.decide.market import Market, RoundTrips, market
 from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
@@ -32,6 +33,8 @@ from whichgpu.price.filters import OffersQuery, offer_filter, split_names
 from whichgpu.price.own import POWER_PRICE
 from whichgpu.price.run import RunSettings
 from whichgpu.price.table import price_table
+
+Word = TypeVar("Word", bound=str)
 
 
 class OfferSelection(msgspec.Struct, frozen=True):
@@ -47,14 +50,25 @@ class OfferSelection(msgspec.Struct, frozen=True):
 
 
 def select_offers(
-    query: Requirements, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
-) -> OfferSelection:
-    """Return a day's offers that meet the requirements, on GPUs that `engine` supports; also fractions of a GPU if `slices`."""
+    query: Requirements, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None,
+    for_service: bool = False,
+) -> OfferSelection:  # fmt: skip
+    """Return a day's offers that meet the requirements, on GPUs that `engine` supports; also fractions of a GPU if `slices`.
+
+    Marketplaces and cards for desktops are avoided `for_service` unless the user names sellers, providers, machines or GPUs.
+    """
     rates = query.exchange_rate
     exchanger = Exchanger(day, catalog.exchange, parse_rates(rates) if isinstance(rates, str) else rates or {})
     check_requirements(query)
     power_price = dollars_per_kwh(query.power_price, exchanger)
-    constraints = replace(_constraints(query, day, catalog, exchanger), slices=slices)
+    names_seller = bool(query.sellers or query.provider or query.instance)
+    reliable = for_service and not names_seller
+    sellers = SERVICE_SELLERS if reliable else _sellers(query.sellers)
+    avoided = tuple(one.id for one in catalog.providers if one.kind not in sellers) if sellers else ()
+    constraints = replace(
+        _constraints(query, day, catalog, exchanger), slices=slices, avoided_providers=avoided,
+        server_cards=reliable and not query.gpu,
+    )  # fmt: skip
     card_prices = card_prices_given(query.price, catalog, exchanger)
     trips = _round_trips(query.near, catalog)
     if query.buy:
@@ -71,8 +85,9 @@ def select_offers(
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
+    noted = (msg("assumed.sellers"),) if reliable else ()
     return OfferSelection(
-        constraints, rented, query.spelled(), user_priced=frozenset(card_prices), discounted=frozenset(discounts or ())
+        constraints, rented, query.spelled(), noted, user_priced=frozenset(card_prices), discounted=frozenset(discounts or ())
     )
 
 
@@ -107,8 +122,10 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
-        rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
-        duration=_seconds(query.duration), max_age=_seconds(query.max_age), quality=_quality(query.quality),
+        rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
+        quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
+        currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
+        duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip
 
 
@@ -126,18 +143,20 @@ def _run_settings(query: Requirements) -> RunSettings:
     )
 
 
-def _rank(word: str | None) -> Rank | None:
-    rank = next((rank for rank in RANKS if rank == word), None)
-    if word is not None and rank is None:
-        raise unknown_word("rank", word, RANKS)
-    return rank
+def _choice(what: str, word: str | None, words: tuple[Word, ...]) -> Word | None:
+    """Return the word if it is one of `words`, None if it is not given; raise an error for any other word."""
+    choice = next((one for one in words if one == word), None)
+    if word is not None and choice is None:
+        raise unknown_word(what, word, words)
+    return choice
 
 
-def _quality(word: str | None) -> Quality:
-    quality = next((one for one in QUALITIES if one == (word or DEFAULT_QUALITY)), None)
-    if quality is None:
-        raise unknown_word("quality", word or "", QUALITIES)
-    return quality
+def _sellers(words: Sequence[str] | str) -> tuple[str, ...]:
+    """Return the kinds of sellers that the user allows; empty for all."""
+    names = split_names(words)
+    for name in names:
+        _choice("seller", name, SELLERS)
+    return () if "any" in names else tuple(names)
 
 
 def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:

@@ -20,7 +20,7 @@ from whichgpu.decide.configurations.configuration import Configuration, GroupRes
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of, with_precisions
 from whichgpu.decide.configurations.precision_choices import precisions_on
-from whichgpu.decide.constraints import Quality
+from whichgpu.decide.constraints import Quality, Risk
 from whichgpu.decide.market import terms_of
 from whichgpu.decide.modes import with_mode
 from whichgpu.decide.offers import OfferSelection, select_offers
@@ -47,6 +47,7 @@ class EvaluatedQuestion(msgspec.Struct, frozen=True):
     results: list[GroupResult]
     work: Work
     terms: OfferTerms
+    risk: Risk = "even"
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return the candidates: every offer joined with the result of its group of GPUs."""
@@ -133,7 +134,8 @@ class Question(msgspec.Struct, frozen=True):
     def _offers(self, request: WorkloadRequest) -> OfferSelection:
         engine = self._engine(request) if self.modelled else None
         slices = self.modelled and not request.workload.training
-        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine)
+        for_service = self.modelled and request.workload.rate is not None
+        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine, for_service)
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:

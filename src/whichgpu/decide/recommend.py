@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import GroupResult
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult
 from whichgpu.decide.question import EvaluatedQuestion
-from whichgpu.decide.refine import Leaders, refiner_for
+from whichgpu.decide.refine import Leaders, Refiner, refiner_for
+from whichgpu.decide.risk import with_slow_steps
 from whichgpu.price.table import Ints
 
 Order = Callable[[Candidates], Ints]  # A function that returns indices of the candidates that pass, best first.
@@ -22,7 +23,9 @@ class RankedCandidates(NamedTuple):
     candidates: Candidates
     order: Ints
     results: list[GroupResult]
-    any_quality: Ints = np.zeros(0, dtype=np.int64)  # indices of those that pass if the limit of quality is waived, best first
+    waived: Mapping[str, Ints] = {}  # indices of those that pass without one limit, best first, by the limit's name
+    tied_with: int | None = None  # index of the candidate that the first was preferred to, although it costs up to 3% less
+    tie_reason: str = ""  # measured or roomier
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
@@ -32,7 +35,7 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 def rank_candidates(
     screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader,
-    any_quality: Order | None = None,
+    waived: Mapping[str, Order] | None = None,
 ) -> RankedCandidates:  # fmt: skip
     """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
@@ -41,15 +44,42 @@ def rank_candidates(
     refiners make one pass over the rows in `listed`; that of services makes a second over all rows in `displayed`.
     """
     refiner = refiner_for(screened)
+    for ranked in _rankings(screened, refiner, sort, listed, displayed):
+        candidates, results = ranked.candidates, ranked.results
+    order = refiner.comparable(candidates, ranked.order)
+    others = {name: refiner.comparable(candidates, sort_waived(candidates)) for name, sort_waived in (waived or {}).items()}
+    rows = list(displayed(candidates, order)) if len(order) else []
+    completed = refiner.completed(dict.fromkeys(candidates.group[rows].tolist()))
+    if completed:
+        results = [completed.get(group, result) for group, result in enumerate(results)]
+        configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
+        candidates = replace(candidates, configurations=configurations)
+    return RankedCandidates(candidates, order, results, others)
+
+
+def any_passes(screened: EvaluatedQuestion, sort: Order) -> bool:
+    """Return whether any candidate passes; the search ends at the first that passes after its exact evaluation."""
+    refiner = refiner_for(screened)
+    for ranked in _rankings(screened, refiner, sort, leader, leader):
+        if not refiner.done.keys().isdisjoint(ranked.candidates.group[ranked.order].tolist()):
+            return True
+    return len(refiner.comparable(ranked.candidates, ranked.order)) > 0
+
+
+def _rankings(
+    screened: EvaluatedQuestion, refiner: Refiner, sort: Order, listed: Leaders, displayed: Leaders
+) -> Iterator[RankedCandidates]:
+    """Yield the ranking after every refinement of its leaders; the last is the one whose leaders are all refined."""
     for starting, leaders in refiner.passes(listed, displayed):
         results = starting
         while True:
             candidates = screened.join(results)
+            if screened.risk == "low":
+                candidates = with_slow_steps(candidates, screened)
             order = sort(candidates)
+            yield RankedCandidates(candidates, order, results)
             first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
             refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
             if not refined:  # Every leader is refined, so the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
-    others = order if any_quality is None else any_quality(candidates)
-    return RankedCandidates(candidates, refiner.comparable(candidates, order), results, refiner.comparable(candidates, others))

@@ -69,6 +69,10 @@ class Refiner:
         """Return those candidates of a ranking whose results are exact enough to be displayed side by side."""
         return order
 
+    def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
+        """Return results with what only displayed rows need, by index of the group of GPUs."""
+        return {}
+
     def _screened(self, groups: Iterable[int]) -> dict[int, Configuration]:
         """Return the approximate (screened) configurations of those groups of GPUs that are not evaluated exactly yet."""
         results = self.screened.results
@@ -128,7 +132,7 @@ class ServingRefiner(Refiner):
         from whichgpu.decide.configurations.simulate import Simulator  # Only services need this import.
 
         super().__init__(screened)
-        self._simulator = Simulator(self.request)
+        self._simulator = Simulator(self.request, screened.risk)
         self._bounded: set[int] = set()
         self._ahead = AHEAD
 
@@ -151,6 +155,11 @@ class ServingRefiner(Refiner):
         simulated = {at: self._simulator.simulated(self.groups[at], one) for at, one in left.items()}
         self.done |= simulated
         return simulated
+
+    def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
+        """Return simulated results with the highest request rate that each group sustains, by index of the group of GPUs."""
+        simulated = {at: one for at in groups if isinstance(one := self.done.get(at), Configuration)}
+        return {at: self._simulator.with_max_rate(self.groups[at], one) for at, one in simulated.items()}
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
         """Return the candidates of a ranking whose groups of GPUs were simulated, so that their rates are comparable."""

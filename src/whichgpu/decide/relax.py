@@ -17,7 +17,7 @@ from whichgpu.price.table import Floats, Ints
 Order = Callable[[Candidates], Ints]
 Rank = Callable[[Order], tuple[Candidates, Ints]]  # A function that sorts candidates and evaluates the first exactly.
 NUMERIC_LIMITS = ("budget", "deadline", "copies", "gpus-in-all")
-WAIVABLE_LIMITS = ("quality", "commitment", "spot-service")  # These limits can only be dropped, not moved.
+WAIVABLE_LIMITS = ("quality", "seller", "commitment", "spot-service")  # These limits can only be dropped, not moved.
 MONEY_AND_TIME = ("budget", "deadline")
 
 

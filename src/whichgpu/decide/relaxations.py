@@ -14,7 +14,7 @@ from whichgpu.base.records import field_defaults
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import MACHINE_GPUS, EvaluatedQuestion, Question
-from whichgpu.decide.recommend import RankedCandidates, rank_candidates
+from whichgpu.decide.recommend import RankedCandidates, any_passes, rank_candidates
 from whichgpu.decide.relax import (
     MONEY_AND_TIME,
     NUMERIC_LIMITS,
@@ -69,7 +69,7 @@ def has_answer(question: Question) -> bool:
     """Return whether any candidate of the question passes every constraint."""
     try:
         screened = question.evaluated()
-        return bool(len(_rank(screened, lambda candidates: candidates.order("cost", screened.selection.market))[1]))
+        return any_passes(screened, lambda candidates: candidates.order("cost", screened.selection.market))
     except WhichGpuError:
         return False
 

@@ -55,6 +55,7 @@ def changed_fields(message: Message) -> dict[str, Any]:
         "without-layout": {"parallel": None},
         "spot-service": {"term": "spot"},
         "quality": {"quality": "any"},
+        "seller": {"sellers": "any"},
     }
     return {"rate": values["rate"]} if kind == "copies" else fixed.get(kind, {})
 

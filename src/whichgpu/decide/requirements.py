@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import parse_seconds
-from whichgpu.decide.constraints import Quality, Rank
+from whichgpu.decide.constraints import Quality, Rank, Risk
 from whichgpu.workload.parallel import LAYOUT_FIELDS
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -31,6 +31,7 @@ class Requirements(msgspec.Struct, frozen=True):
     instance: Sequence[str] | str = ()
     provider: Sequence[str] | str = ()
     exclude_provider: Sequence[str] | str = ()
+    sellers: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     needs: Sequence[str] | str = ()
@@ -41,6 +42,7 @@ class Requirements(msgspec.Struct, frozen=True):
     budget: str | None = None
     deadline: float | str | None = None
     rank: Rank | None = None
+    risk: Risk | None = None
     currency: str | None = None
     exchange_rate: Mapping[str, Decimal] | str | None = None
     owned: str | None = None

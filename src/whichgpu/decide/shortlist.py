@@ -9,7 +9,7 @@ import numpy as np
 
 from whichgpu.decide.candidates import Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
-from whichgpu.decide.constraints import QUALITY_RANK, RANKS
+from whichgpu.decide.constraints import QUALITY_RANK
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
@@ -38,7 +38,8 @@ def shortlist(
 ) -> Shortlist:
     """Return the candidates to display from a non-empty ranking; `compared_gpus` are ids of GPUs the user wants explained."""
     passing = set(order.tolist())
-    cheapest, fastest = (next(at for at in candidates.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
+    cheapest = int(order[np.argmin(candidates.run_cost.cost[order])])
+    fastest = next(at for at in candidates.order("time", market).tolist() if at in passing)
     terms = market.terms[candidates.offer[order]]
     without_spot = order[terms != "spot"]
     best = (best_of(gpu, candidates, groups, order) for gpu in compared_gpus)

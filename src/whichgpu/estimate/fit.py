@@ -20,6 +20,7 @@ from whichgpu.estimate.memory.dispatch import minimum_training_memory
 from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import first_fitting, training_options
@@ -113,6 +114,27 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_se
         return "no" if minimum_training_memory(one, shape) > usable else verdict(required_memory(memory(one), one), usable)
 
     return first_fitting(training_options(workload, shape, "batch" in fields_set), verdict_of)
+
+
+def with_automatic_offload(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Workload:
+    """Return a request whose offload is automatic with as little in host memory as makes it fit: nothing, experts, or layers."""
+    if workload.offload is None or not workload.offload.automatic or not isinstance(shape, Transformer) or workload.training:
+        return workload
+    usable = usable_bytes(gpu, workload)
+
+    def fits(offload: Offload | None) -> bool:
+        one = replace(workload, offload=offload)
+        return required_memory(memory(one), one).high <= usable
+
+    if fits(None):
+        return replace(workload, offload=None)
+    if shape.experts and fits(Offload(experts=True)):
+        return replace(workload, offload=Offload(experts=True))
+    low, high = 1, shape.layers  # fewest layers in host memory, found by bisection
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(Offload(layers=middle)) else (middle + 1, high)
+    return replace(workload, offload=Offload(layers=low))
 
 
 def unsupported_dtype(gpu: Gpu, workload: Workload) -> str | None:

@@ -13,6 +13,7 @@ from whichgpu.base.names import split_count
 from whichgpu.catalog.find import exact_instances, find_gpu, gpus_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.workload.decoding.drafts import with_draft
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
@@ -69,6 +70,8 @@ class LookupCache:
     def shape_for(self, workload: Workload) -> Shape:
         """Return the layer sizes (shape) of a workload's model, without its output head if the task computes no logits."""
         shape = self.shape(workload.model)
+        if workload.speculative is not None:
+            shape = with_draft(shape, workload.speculative, self.shape)
         if workload.traits.logits != "none" or not isinstance(shape, Transformer):
             return shape
         return _cached(self._shapes, f"{workload.model!r} without head", lambda: replace(shape, head=False))

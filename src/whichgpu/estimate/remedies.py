@@ -14,6 +14,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict, fit, required_memory, verdict
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import KINDS, Parallel, Workload
 
@@ -146,6 +147,23 @@ def _quantise(problem: FitProblem) -> Iterator[Workload]:
         yield replace(workload, precision=steps[1])
 
 
+def _offload(problem: FitProblem) -> Iterator[Workload]:
+    """Yield the request with experts, or else some layers, in host memory, if its engine computes with them there."""
+    workload, shape = problem.workload, problem.shape
+    hosted = engine_record(workload.engine, workload.year).splits_layers and workload.offload is None
+    if workload.training or not hosted or not isinstance(shape, Transformer):
+        return
+    if shape.experts:
+        yield replace(workload, offload=Offload(experts=True))
+        return
+    low, high = 1, shape.layers
+    while low < high:
+        middle = (low + high) // 2
+        fits = problem.need(replace(workload, offload=Offload(layers=middle))).high <= problem.usable
+        low, high = (low, middle) if fits else (middle + 1, high)
+    yield replace(workload, offload=Offload(layers=low))
+
+
 def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
     """Yield the workload on the smallest multiple of its GPUs that fits: tensor parallelism for inference, ZeRO 3 for training.
 
@@ -181,6 +199,7 @@ STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
     ("lora", _lora),
     ("qlora", _qlora),
     ("quantise", _quantise),
+    ("offload", _offload),
     ("more-gpus", _more_gpus),
 )
 
@@ -234,8 +253,13 @@ def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
         layout = change["parallel"]
         split = "ZeRO 3" if workload.training else f"TP {layout.tp}"
         return msg("remedy.more-gpus", gpus=change["gpus"], split=split)
+    if id == "offload":
+        offload = change["offload"]
+        return msg("remedy.offload-experts") if offload.experts else msg("remedy.offload-layers", layers=offload.layers)
     return msg(f"remedy.{id}", **change)
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Offload):
+        return KINDS["offload"].write(value)
     return KINDS["parallel"].write(value) if isinstance(value, Parallel) else value

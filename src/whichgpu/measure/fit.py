@@ -55,6 +55,7 @@ class Example(msgspec.Struct, frozen=True):
     floors: Array
     setting: CorrectionKey
     host: HostMode
+    task: str = ""  # kind of step: train, forward, prefill, decode
 
 
 def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
@@ -68,7 +69,7 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     terms = uncorrected_terms(lower(workload, shape, batch), build_gpu_columns([gpu]), sequences, workload.accumulation)
     setting = correction_keys(workload, kind, terms.unit, [gpu])[0]
     host = host_mode(workload.engine, workload.year)
-    return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, host)
+    return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, host, kind)
 
 
 def _known_shape(model: str | Mapping[str, Any], catalog: Catalog) -> Shape:
@@ -101,7 +102,7 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorre
     for (group, term), place in design.places.items():
         if abs(theta[place]) >= 5e-4:
             multipliers.setdefault(group, {})[term] = round(float(theta[place]), 4)
-    kinds = tuple(sorted({f"{one.setting.engine}/{one.setting.task}" for one in examples}))
+    kinds = tuple(sorted({f"{one.setting.engine}/{one.task}" for one in examples}))
     return FittedCorrections(calibration_version(calibration), kinds, multipliers, design.spreads())
 
 
@@ -115,7 +116,7 @@ class _Design:
         self.actual = np.log([one.seconds for one in examples])
         # Whether each host part of the time (forward and backward calls, work per step or sequence) overlaps the GPU's, by step.
         self.concurrent = np.array([[one.host.launches] * 2 + [False, one.host.overlaps] for one in examples])
-        self.kinds = [one.setting.task for one in examples]
+        self.kinds = [one.task for one in examples]
         self.places: dict[tuple[str, str], int] = {}
         entries: list[tuple[int, int, int]] = []
         for row, one in enumerate(examples):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.figure import Basis
 from whichgpu.base.files import read_regular_file, user_folder, write_atomically
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
@@ -141,7 +141,9 @@ def fit_record(record: Record, catalog: Catalog, calibration: Calibration) -> Fi
     return fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
 
 
-def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
+def stored_files(kind: str, folder: Path | None = None) -> Iterator[tuple[Path, Record | Message]]:
+    """Yield the files of records of a kind (own or imported), each with its record or the message why it is not usable."""
+    folder = folder or records_folder()
     if folder is None:
         return
     try:
@@ -150,6 +152,15 @@ def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
         return
     for path in paths:
         try:
-            yield read_record(path)
-        except UsageError:
-            continue
+            yield path, read_record(path)
+        except UsageError as problem:
+            yield path, problem.message
+
+
+def remove_record(path: str) -> None:
+    """Delete the file of a stored record."""
+    Path(path).unlink()
+
+
+def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
+    return (record for _, record in stored_files(kind, folder) if isinstance(record, Record))

@@ -15,7 +15,8 @@ from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.decide.configurations.precision_choices import quality_of
 
 MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's currency, are not displayed.
-# Columns of the table by the kind of request; for purchases `price` replaces machine and term.
+# Columns of the table by the kind of request; for purchases `price` replaces machine and term. With limits, `offer`
+# replaces these and `keeps` is added: the table has six columns at most.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
     "service": ("gpus", "machine", "term", "wait", "stands", "month"),
@@ -46,6 +47,9 @@ def columns(answer: RecommendAnswer) -> tuple[str, ...]:
     names: tuple[str, ...] = COLUMNS[answer.kind]
     if answer.answer.purchase is not None:
         names = (names[0], "price", *names[3:])
+    if answer.kind != "mix" and (answer.answer.keeps_objective is not None or answer.answer.keeps_budget is not None):
+        names = (*(name for name in names[:-1] if name != "term"), "keeps", names[-1])
+        names = tuple("offer" if name == "machine" else name for name in names)
     return tuple("whole" if name == "wait" and answer.answer.tpot is None else name for name in names)
 
 
@@ -54,6 +58,8 @@ def candidate_cell(name: str, one: Candidate, text: Callable[..., str], best: Ca
     if name == "term":
         age = text("recommend.cell-old", n=one.price_age_days) if _shows_price_age(one, best) else ""
         return text("list.separator").join(filter(None, (one.region, text(f"term.{one.term}"), age)))
+    if name == "offer":
+        return text("recommend.cell-offer", machine=_machine(one), term=candidate_cell("term", one, text, best))
     return CELLS[name](one)
 
 
@@ -92,6 +98,7 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
     "wait": _wait,
     "whole": _wait,
     "stands": lambda one: with_unit(one.capacity.value, one.capacity.unit) if one.capacity else "",
+    "keeps": lambda one: f"{one.keeps_limits:.0%}",
     "month": lambda one: _with_hourly(one.cost_per_month, one),
     "hour": lambda one: f"{format_amount(one.cost_per_hour.amount)} {one.cost.currency}",
     "value": lambda one: f"{significant(float(one.cost_per_hour.amount) / one.throughput.value)} {one.cost.currency}",
@@ -109,6 +116,28 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
         for name, cost in costs.items()
         if cost and cost.amount >= MIN_UNIT_COST
     )
+
+
+def any_seller_line(one: Candidate, kind: str) -> Message:
+    """Return a message that names a cheaper candidate from a marketplace or on a card for desktops."""
+    return msg("recommend.any-seller", what=candidate_summary(one, kind), provider=one.provider)
+
+
+def uncertainty_lines(answer: RecommendAnswer) -> list[Message]:
+    """Return messages on the safest candidate if it is not the cheapest, and on a measured one if the answer was not measured."""
+    kind, lines = answer.kind, list[Message]()
+    safest, cheapest = answer.safest, answer.cheapest
+    if safest.keeps_limits > cheapest.keeps_limits:
+        shares = {"share": f"{safest.keeps_limits:.0%}", "other": f"{cheapest.keeps_limits:.0%}"}
+        ends = {"safest": candidate_summary(safest, kind), "cheapest": candidate_summary(cheapest, kind)}
+        lines.append(msg("recommend.safest", **ends, **shares))
+    if answer.measured is not None:
+        cost, other = (float(one.expected_cost.amount) for one in (answer.answer, answer.measured))
+        values = {"gpu": answer.answer.gpu_name, "measured": candidate_summary(answer.measured, kind)}
+        axes = tuple(msg(f"axis.{axis}") for axis in answer.answer.new_on)
+        id = "recommend.measured" if other > cost else "recommend.measured-cheaper"
+        lines.append(msg(id, axes=axes, more=f"{other / max(cost, 1e-12) - 1:.0%}", **values))
+    return lines
 
 
 def candidate_summary(one: Candidate, kind: str) -> Message:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -23,6 +24,16 @@ def contradiction(workload: Workload, user_fields: Collection[str], spell: Calla
         values = {"rate": spell("rate"), "batch": spell("batch")}
         return UsageError("contradiction", msg("error.rate-and-batch", **values), msg("hint.rate-and-batch", **values))
     return None
+
+
+def check_decoding(workload: Workload, shape: Shape) -> None:
+    """Raise if speculative decoding or weights in host memory are requested of an engine whose steps do not model them."""
+    options = [name for name in ("speculative", "offload") if getattr(workload, name) is not None]
+    if not options or workload.training or not shape.is_generative or workload.engine is None:
+        return
+    if engine_record(workload.engine, workload.year).operator_by_operator:
+        values = {"engine": workload.engine, "name": options[0]}
+        raise UsageError("contradiction", msg("error.decoding-engine", **values), msg("hint.decoding-engine"))
 
 
 def check_adapters(workload: Workload, shape: Shape) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.workload.contradictions import check_adapters, check_expert_parallel, check_output_tokens
+from whichgpu.workload.contradictions import check_adapters, check_decoding, check_expert_parallel, check_output_tokens
 from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate, pipeline_of
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
@@ -50,7 +50,7 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
     if pipeline := pipeline_of(filled, shape):
         filled = filled.with_defaults(denoising_steps=pipeline.steps, guidance=pipeline.guidance)
     if filled.training:
-        filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
+        filled = filled.with_defaults(optimizer=_optimizer(workload, shape), lora_rank=LORA_RANK if workload.qlora else None)
         if "optimizer_fused" not in user_fields and record.optimizer_kernels != "fused":
             filled = replace(filled, optimizer_fused=False)
     elif shape.is_generative:
@@ -71,6 +71,7 @@ def chooses_batch(workload: Workload, shape: Shape, user_fields: Collection[str]
 def validate_workload(workload: Workload, shape: Shape) -> None:
     """Raise for an invalid workload: decoding with a model that cannot, adapters without linear layers, indivisible batches."""
     check_adapters(workload, shape)
+    check_decoding(workload, shape)
     if workload.task == "serve":
         check_not_denoiser(shape.name, shape)
     check_request_rate(workload, shape)
@@ -129,9 +130,9 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return dated[kind]
     if vision:
         return "amp-bf16" if workload.training else "fp16"
-    if shape.native and not workload.training:
-        return shape.native
-    return "bf16"
+    if workload.training:
+        return "bf16" if workload.lora_rank or workload.qlora else "amp-bf16"  # Trained parameters are kept in fp32.
+    return shape.native or "bf16"
 
 
 def _named_in(path: str) -> str | None:
@@ -164,7 +165,9 @@ def _patched(workload: Workload, patches: Patches) -> Workload:
     return workload.with_defaults(seq_in=replace(patches, image=workload.image or patches.image).tokens)
 
 
-def _optimizer(shape: Shape) -> str:
+def _optimizer(workload: Workload, shape: Shape) -> str:
+    if workload.qlora:
+        return "adamw-8bit"  # paged_adamw_8bit, as in the recipes of QLoRA (arXiv 2305.14314)
     if isinstance(shape, TracedShape):
         return "adamw" if ADAMW.search(shape.table) else "sgd-momentum"
     return "adamw" if isinstance(shape, Transformer | WeightsOnly) else "sgd-momentum"
@@ -213,10 +216,15 @@ def _refuse_empty_parts(workload: Workload) -> None:
 
 
 def _plain_layout(workload: Workload, shape: Shape) -> Parallel:
-    """Return the default layout: ZeRO 3 to train a language model, tensor parallel to run one, data parallel for other models."""
+    """Return the default layout: ZeRO 3 to train a language model, tensor parallel to run one, data parallel for other models.
+
+    An engine that shares the layers among GPUs (llama.cpp) has a pipeline instead of tensor parallelism.
+    """
     layout, gpus = workload.parallel, workload.gpus
     if workload.training or not isinstance(shape, Transformer):
         sharded = workload.training and shape.is_transformer and layout.zero == 0
         return replace(layout, dp=gpus, zero=3 if sharded else layout.zero)
+    if engine_record(workload.engine or _engine(workload, shape), workload.year).splits_layers and gpus <= shape.layers:
+        return replace(layout, pp=gpus)
     tp = next(degree for degree in range(gpus, 0, -1) if gpus % degree == 0 and shape.heads % degree == 0)
     return replace(layout, tp=tp, dp=gpus // tp)

@@ -11,7 +11,7 @@ from math import gcd
 
 from msgspec.structs import replace
 
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import RecurrentMixer, Transformer
 from whichgpu.workload.workload import Parallel
 
 
@@ -39,7 +39,17 @@ def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
         ffn=_share(shape.ffn, tp),
         vocab=_share(shape.vocab, tp),
         experts=experts,
+        recurrent=_mixer_share(shape.recurrent, tp),
     )
+
+
+def _mixer_share(mixer: RecurrentMixer | None, tp: int) -> RecurrentMixer | None:
+    """Return the part of a recurrent mixer on one tensor-parallel rank, which has some of the heads or channels."""
+    if mixer is None:
+        return None
+    inner = tuple((rows, _share(columns, tp)) for rows, columns in mixer.inner)
+    names = ("inward", "outward", "heads", "conv_channels")
+    return replace(mixer, inner=inner, **{name: _share(getattr(mixer, name), tp) for name in names})
 
 
 def expert_ranks(parallel: Parallel) -> tuple[int, int]:

@@ -63,7 +63,26 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
         return shape
     if member := family_member(name, catalog):
         return shape_from_config(member.config, member.id)
+    if trace is not None and (shape := _on_this_disk(name)) is not None:
+        return shape
     raise unknown_model(name, catalog)
+
+
+def _on_this_disk(name: str) -> Shape | None:
+    """Return the shape of a model in the caches of Hugging Face's tools, Ollama or LM Studio; None if none has that name."""
+    from whichgpu.workload.model_files.local import find_local
+
+    path = find_local(name)
+    return None if path is None else shape_at(path)
+
+
+def shape_at(path: Path) -> Shape:
+    """Return the shape of a model from its config.json, or from a GGUF file of any name."""
+    if path.suffix.lower() == ".json":
+        return _from_file(path)
+    from whichgpu.workload.model_files.gguf import read_gguf
+
+    return read_gguf(path)[0]
 
 
 def parse_mlp(text: str) -> Mlp:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import msgspec
 
+from whichgpu.workload.layer_pattern import LayerParts, layer_counts
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 
 
@@ -42,10 +43,21 @@ def count_parameters(shape: Shape) -> Parameters:
 
 def mixture_layers(shape: Transformer) -> int:
     """Return the number of a model's layers whose MLP is a mixture of experts (MoE)."""
-    if shape.experts is None:
-        return 0
-    dense, every = min(shape.experts.dense_layers, shape.layers), shape.experts.every
-    return shape.layers // every - dense // every
+    return sum(count for parts, count in layer_counts(shape) if parts.experts) if shape.experts else 0
+
+
+def recurrent_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
+    """Return (input width, output width) of each matrix of a recurrent mixer; none if the model has no such layers."""
+    mixer = shape.recurrent
+    return ((shape.hidden, mixer.inward), *mixer.inner, (mixer.outward, shape.hidden)) if mixer else ()
+
+
+def indexer_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
+    """Return (input width, output width) of the matrices of a sparse attention's indexer: queries, keys, head weights."""
+    if shape.sparse is None:
+        return ()
+    index, queries = shape.sparse, shape.mla.q_rank if shape.mla and shape.mla.q_rank else shape.hidden
+    return ((queries, index.heads * index.dim), (shape.hidden, index.dim), (shape.hidden, index.heads))
 
 
 def attention_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
@@ -77,38 +89,51 @@ def norm_parameters(shape: Transformer) -> int:
 
 
 def _transformer(shape: Transformer) -> Parameters:
-    attention, mlp = _matrices(attention_matrices(shape)), _matrices(mlp_matrices(shape, shape.ffn))
+    attention = _matrices(attention_matrices(shape)) + _matrices(indexer_matrices(shape))
+    mlp, mixer = _matrices(mlp_matrices(shape, shape.ffn)), _matrices(recurrent_matrices(shape))
     cross = bool(shape.encoder_layers)
     norm, inner = norm_parameters(shape), _inner_norms(shape)
-    self_attention = attention + _attention_bias(shape)
-    shared = self_attention + shape.norms * norm + inner + shape.layer_other
-    dense = shared + mlp + ((1 + shape.gated) * shape.ffn + shape.hidden if shape.mlp_bias else 0)
-    across = self_attention + norm if cross else 0
-    mixtures = mixture_layers(shape)
+    self_attention = attention + _attention_bias(shape) + inner + shape.layer_other
+    mlp_bias = (1 + shape.gated) * shape.ffn + shape.hidden if shape.mlp_bias else 0
+    across = self_attention - inner - shape.layer_other + norm if cross else 0
     of_mixture, visited, routed, routed_linear = _mixture(shape) if shape.experts else (0, 0, 0, 0)
     shared_linear = _matrices(mlp_matrices(shape, shape.experts.shared_ffn)) if shape.experts and shape.experts.shared_ffn else 0
-    plain = shape.layers - mixtures
-    layers = plain * dense + mixtures * (shared + of_mixture) + shape.layers * across + shape.encoder_layers * dense
+    recurrent = mixer + (shape.recurrent.other if shape.recurrent else 0)
 
+    def layer(parts: LayerParts) -> int:
+        mixing = parts.attention * self_attention + parts.recurrent * recurrent
+        return mixing + _norms(shape, parts) * norm + parts.mlp * (of_mixture if parts.experts else mlp + mlp_bias)
+
+    def matrices(parts: LayerParts) -> int:
+        after = (routed_linear + shared_linear) if parts.experts else mlp
+        return parts.attention * attention + parts.recurrent * mixer + parts.mlp * after
+
+    counts = layer_counts(shape)
+    mixtures = mixture_layers(shape)
+    dense = layer(LayerParts())
+    layers = sum(count * layer(parts) for parts, count in counts) + shape.layers * across + shape.encoder_layers * dense
     outside = norm * ((1 + cross) * (shape.final_norm + shape.embedding_norm) + (shape.lm_transform and shape.head))
     embedding, head = _embedding(shape), _head(shape)
     total = embedding + head + layers + outside + shape.other
-    everywhere = shape.layers + shape.encoder_layers
-    norms = everywhere * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside
+    norms = sum(count * (_norms(shape, parts) * norm + parts.attention * inner) for parts, count in counts)
+    norms += shape.encoder_layers * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside
+    linear = sum(count * matrices(parts) for parts, count in counts) + shape.encoder_layers * (attention + mlp)
     return Parameters(
         total=total,
         active=total - mixtures * (routed - visited),
         embedding=embedding,
         head=head,
-        layer=(shared + of_mixture if mixtures else dense) + across,
+        layer=layer(LayerParts(experts=mixtures > 0)) + across,
         encoder_layer=dense if cross else 0,
-        linear=everywhere * attention
-        + (plain + shape.encoder_layers) * mlp
-        + mixtures * (routed_linear + shared_linear)
-        + (shape.layers * attention if cross else 0),
+        linear=linear + (shape.layers * attention if cross else 0),
         norm=norms,
         experts=mixtures * routed,
     )
+
+
+def _norms(shape: Transformer, parts: LayerParts) -> int:
+    """Return the normalisations of a layer: one before each part if it has a single part, else those of the family."""
+    return shape.norms if parts.mixes and parts.mlp else 1
 
 
 def _matrices(sizes: tuple[tuple[int, int], ...]) -> int:
@@ -126,9 +151,10 @@ def _attention_bias(shape: Transformer) -> int:
 
 def _inner_norms(shape: Transformer) -> int:
     """Return the parameters of the norms inside attention: of queries and keys, or of MLA's compressed vectors."""
+    index = 2 * shape.sparse.dim if shape.sparse else 0  # The indexer's keys have a layer norm.
     if shape.mla is not None:
-        return shape.mla.q_rank + shape.mla.kv_rank
-    return 2 * shape.head_dim if shape.qk_norm else 0
+        return shape.mla.q_rank + shape.mla.kv_rank + index
+    return index + (2 * shape.head_dim if shape.qk_norm else 0)
 
 
 def _mixture(shape: Transformer) -> tuple[int, int, int, int]:

@@ -42,6 +42,45 @@ class LatentAttention(msgspec.Struct, frozen=True):
     value_dim: int
 
 
+class SparseIndexer(msgspec.Struct, frozen=True):
+    """Sizes of the indexer that picks the tokens each query attends to (DeepSeek sparse attention, arXiv 2512.02556)."""
+
+    heads: int
+    dim: int  # elements of an index key, which is cached per token and layer
+    top_tokens: int  # tokens that attention reads at most
+
+
+class RecurrentMixer(msgspec.Struct, frozen=True):
+    """Sizes of a linear-attention or state-space layer, which stores a state of fixed size per sequence and no KV cache.
+
+    Each of `heads` heads has a state of `key_dim` x `value_dim` elements: gated DeltaNet (arXiv 2412.06464), Kimi delta attention
+    (2510.26692), Mamba-2 (2405.21060), lightning attention (2501.08313). Mamba (2312.00752) and RG-LRU (2402.19427) have one
+    state per channel; a short convolution (LFM2) has none beside its window.
+    """
+
+    kind: str  # gated_delta, kda, mamba2, mamba, lightning, rg_lru, short_conv
+    inward: int  # outputs of the projections of the hidden state
+    outward: int  # inputs of the output projection
+    heads: int
+    key_dim: int
+    value_dim: int
+    conv_channels: int = 0
+    conv_taps: int = 0
+    inner: tuple[tuple[int, int], ...] = ()  # further matrices, such as Mamba's projections to its step sizes
+    other: int = 0  # parameters beside the matrices: convolution, decay, step biases, norm
+    state_bytes: int = 4  # bytes of a state's element; fp32 unless the config states another type
+
+    @property
+    def state(self) -> int:
+        """Elements of the state of one sequence."""
+        return self.heads * self.key_dim * self.value_dim
+
+    @property
+    def conv_state(self) -> int:
+        """Elements of the convolution's window of one sequence."""
+        return self.conv_channels * max(0, self.conv_taps - 1)
+
+
 class Patches(msgspec.Struct, frozen=True):
     """Division of an image into tokens: squares with sides of `size` pixels, and `extra` tokens such as a class token."""
 
@@ -127,6 +166,12 @@ class Transformer(ModelShape, msgspec.Struct, frozen=True):
     encoder_context: int = 0  # fixed input length of the encoder in tokens (Whisper: 1500)
     experts: Experts | None = None
     mla: LatentAttention | None = None
+    sparse: SparseIndexer | None = None
+    recurrent: RecurrentMixer | None = None
+    # One letter per layer, empty if all are alike: A attention, R recurrent mixer, B both side by side (each with an MLP); a, r
+    # the same without an MLP; - a dense MLP alone, + an MoE alone.
+    pattern: str = ""
+    draft: Transformer | None = None  # network that drafts tokens in speculative decoding
     head: bool = True  # whether there is an output head over the vocabulary
     head_bias: bool = False
     key_bias: bool = True  # whether `qkv_bias` includes a bias of keys (not in Whisper)

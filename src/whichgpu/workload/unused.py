@@ -1,4 +1,4 @@
-"""Warnings about fields of a request that have no effect, since they belong to another task or kind of model."""
+"""Warnings about a request: fields without effect on its task or kind of model, and sequences beyond the model's context."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.workload.shapes import Shape, TracedShape
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
 TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
 PICTURES = ("denoising_steps", "guidance")
+DECODING = ("speculative", "prefix_hit", "offload")  # fields of text generation
 SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
 DEFAULTS = {"task": None, "model": None, **field_defaults(Workload)}
 
@@ -36,7 +37,8 @@ def _foreign_to_task(workload: Workload) -> Iterator[str]:
     if not workload.training:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:
-        yield "kv_precision"
+        yield from ("kv_precision", *DECODING)
+    yield "frames"  # No video model is known yet.
     if not workload.serving:
         yield from SERVING
     if not workload.generating:
@@ -50,6 +52,8 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
         yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
     if not text and not isinstance(shape, TracedShape):  # For models with an operator table, the estimate itself reports this.
         yield from ("checkpointing", "lora_rank")
+    if not shape.is_generative:
+        yield from DECODING
     if not shape.reads_images:
         yield "image"
     if not (isinstance(shape, TracedShape) and shape.pipeline):
@@ -60,3 +64,9 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
 
 def _flags(names: Collection[str]) -> tuple[str, ...]:
     return tuple("--" + name.replace("_", "-") for name in DEFAULTS if name in names)
+
+
+def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
+    """Return a warning if a sequence of that many tokens is longer than the model was trained for; else ()."""
+    limit = shape.max_context if isinstance(shape, Transformer) and shape.is_language_model else 0
+    return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from whichgpu.base.kinds import Flag, Number, Text, ValueKind, Whole
+from whichgpu.base.kinds import Flag, Number, ShareValue, Text, ValueKind, Whole
 from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.workload.decoding.offload import Offload, OffloadValue
+from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
 from whichgpu.workload.kinds import Checkpointing, EngineName, Layout, LoraTargets, ModelValue, Word
 from whichgpu.workload.parallel import Parallel as Parallel
 from whichgpu.workload.precisions import GGUF_PRECISIONS, KV_PRECISIONS, PRECISIONS
@@ -62,6 +64,7 @@ class Workload(msgspec.Struct, frozen=True):
     image: int | None = _declare(Whole(1, 65536), example="224")
     denoising_steps: int | None = _declare(Whole(1, 10_000), example="30")
     guidance: bool | None = _declare(Flag())  # classifier-free guidance: two passes of the denoiser a step
+    frames: int | None = _declare(Whole(1, 100_000), example="81")  # pictures of a video
     memory_format: str | None = _declare(Word(("channels_last", "contiguous")), "NAME")
     optimizer: str | None = _declare(Word(OPTIMIZERS), "NAME")
     optimizer_fused: bool = _declare(Flag(), default=True)
@@ -72,6 +75,9 @@ class Workload(msgspec.Struct, frozen=True):
     qlora: bool = _declare(Flag(), default=False)
     attention: str | None = _declare(Word(("flash", "sdpa", "eager")), "NAME")
     parallel: Parallel = _declare(Layout(), "tp=N,…", default=Parallel())
+    speculative: Speculative | None = _declare(SpeculativeValue(), "METHOD,…", "draft=llama-3.2-1b,tokens=4")
+    prefix_hit: float | None = _declare(ShareValue(), "SHARE", "0.5")  # share of input tokens in the prefix cache
+    offload: Offload | None = _declare(OffloadValue(), "WHAT", "experts")  # weights in host memory
     accumulation: int = _declare(Whole(), default=1)
     epochs: float | None = _declare(Number(), example="3")
     steps: int | None = _declare(Whole(1, 10**15, True))

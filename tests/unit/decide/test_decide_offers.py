@@ -109,7 +109,7 @@ def test_best_cuda_candidate_is_listed_if_the_answer_has_none() -> None:
 @pytest.mark.parametrize(
     ("question", "fields", "constraints", "change"),
     [
-        (("serve", "llama-3.1-405b"), {}, {"gpus": (1.0, 1.0)}, {"gpus": (1.0, 8.0)}),
+        (("serve", "llama-3.1-405b"), {"precision": "bf16"}, {"gpus": (1.0, 1.0)}, {"gpus": (1.0, 8.0)}),
         (("train", "resnet50"), {}, {"needs": "nvlink", "gpu": "T4"}, {"gpu": "T4"}),
         (("train", "resnet50"), {}, {"gpus": (100_000.0, 100_000.0)}, {"gpus": (64.0, 64.0)}),
     ],

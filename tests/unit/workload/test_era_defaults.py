@@ -36,8 +36,8 @@ def test_image_models(engine: str, year: int | None, precision: str, memory_form
 @pytest.mark.parametrize(
     ("engine", "year", "precision", "attention"),
     [
-        ("pytorch", 2019, "fp32", "eager"), ("pytorch", 2021, "amp-fp16", "eager"), ("pytorch", 2024, "bf16", "sdpa"),
-        ("pytorch", None, "bf16", "sdpa"), ("ngc", 2022, "bf16", "eager"), ("tensorflow", None, "bf16", "eager"),
+        ("pytorch", 2019, "fp32", "eager"), ("pytorch", 2021, "amp-fp16", "eager"), ("pytorch", 2024, "amp-bf16", "sdpa"),
+        ("pytorch", None, "amp-bf16", "sdpa"), ("ngc", 2022, "amp-bf16", "eager"), ("tensorflow", None, "amp-bf16", "eager"),
     ],
 )  # fmt: skip
 def test_language_models(engine: str, year: int | None, precision: str, attention: str, catalog: Catalog) -> None:

@@ -152,7 +152,7 @@ def test_hostile_json_is_refused_in_words() -> None:
         ("serve", LLAMA, {"precision": "bf16", "kv_precision": "bf16", "engine": "vllm", "attention": "flash", "batch": 1,
                           "seq_in": 2048, "seq_out": 256, "optimizer": None}),
         ("batch", LLAMA, {"batch": 1, "engine": "vllm"}),
-        ("train", LLAMA, {"precision": "bf16", "optimizer": "adamw", "batch": 8, "engine": "pytorch", "attention": "sdpa",
+        ("train", LLAMA, {"precision": "amp-bf16", "optimizer": "adamw", "batch": 8, "engine": "pytorch", "attention": "sdpa",
                           "kv_precision": None, "seq_out": None}),
         ("decode", LLAMA, {"engine": "cuda-graphs", "seq_out": None}),
         ("prefill", LLAMA, {"engine": "pytorch"}),

@@ -58,7 +58,7 @@ def accuracy(request: AccuracyRequest, context: Context) -> AccuracyAnswer:
 
 def matching_pairs(filters: Mapping[str, Any], catalog: Catalog) -> list[AccuracyPair]:
     """Return pairs of measured and predicted times of the named GPUs, engines, models, tasks and sources; all without a name."""
-    all_pairs = accuracy_pairs()
+    all_pairs = accuracy_pairs(filters.get("left_out"))
     engines = {engine_of(name): name for name in filters.get("engine", ())}
     models = [squash(name) for name in filters.get("model", ())]
     _words("engine", engines, all_pairs)
@@ -72,6 +72,8 @@ def matching_pairs(filters: Mapping[str, Any], catalog: Catalog) -> list[Accurac
     }
     matches = [pair for pair in all_pairs if all(not chosen or getattr(pair, key) in chosen for key, chosen in names.items())]
     matches = [pair for pair in matches if not models or any(model in squash(pair.model) for model in models)]
+    if count := filters.get("gpus"):
+        matches = [pair for pair in matches if count[0] <= pair.gpus <= count[1]]
     if not matches:
         raise NoAnswer("no-pairs", msg("error.no-pairs", n=len(all_pairs)), msg("hint.loosen"))
     return matches
@@ -83,7 +85,7 @@ def accuracy_answer(pairs: Sequence[AccuracyPair], by: str, worst: int, catalog:
         raise unknown_word("group", by, KEYS)
     groups: dict[str, list[AccuracyPair]] = defaultdict(list)
     for pair in pairs:
-        groups[getattr(pair, by)].append(pair)
+        groups[str(getattr(pair, by))].append(pair)
     scores = sorted((_score(name, rows) for name, rows in groups.items()), key=lambda one: (-one.median, one.group))
     return AccuracyAnswer(
         by=by,

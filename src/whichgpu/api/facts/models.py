@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import ModelsRequest
 from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import NoAnswer, UnknownName
+from whichgpu.base.errors import NoAnswer, UnknownName, WhichGpuError
+from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
 from whichgpu.catalog.host import Source
@@ -45,12 +47,25 @@ class ModelRow(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
     recorded: str
     checked: str
+    precision: str | None = None  # with `fits`: the highest precision in which it fits on the GPU
+    needed: int | None = None  # with `fits`: bytes that the GPU must have free
+    throughput: Figure | None = None  # with `fits`: output tokens a second of one user
+
+
+class LocalRow(msgspec.Struct, frozen=True):
+    """A model on this disk: the name to type, where it was found, its file, and its parameters; None if it cannot be read."""
+
+    name: str
+    place: str
+    path: str
+    parameters: int | None
 
 
 class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
     """Built-in models that match a request."""
 
     models: tuple[ModelRow, ...]
+    local: tuple[LocalRow, ...]  # models on this disk, if requested
     sources: tuple[Source, ...]
 
 
@@ -61,8 +76,33 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     if not catalog.models:
         raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
     chosen = {model.id: model for name in names for model in _models_by_name(catalog, name)}.values() if names else catalog.models
-    rows = sort_rows([_row(model, catalog) for model in chosen], values.get("sort"), ModelRow)
-    return ModelsAnswer(rows, catalog.cited_sources(*(row.sources for row in rows)))
+    if values.get("local"):
+        return ModelsAnswer((), _local_rows(), ())
+    listed = [_row(model, catalog) for model in chosen] if not values.get("fits") else []
+    if gpu := values.get("fits"):
+        from whichgpu.api.facts.fitting_models import fitting_models  # Only this question estimates memory and time.
+
+        for fitting in fitting_models(gpu, tuple(chosen), catalog):
+            facts = {name: getattr(fitting, name) for name in ("precision", "needed", "throughput")}
+            listed.append(replace(_row(fitting.model, catalog), **facts))
+    rows = tuple(listed) if gpu and not values.get("sort") else sort_rows(listed, values.get("sort"), ModelRow)
+    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)))
+
+
+def _local_rows() -> tuple[LocalRow, ...]:
+    """Return the models on this disk with the parameters that their config or GGUF header states."""
+    from whichgpu.workload.model_files.local import local_models
+    from whichgpu.workload.models import shape_at
+    from whichgpu.workload.parameters import count_parameters
+
+    rows = []
+    for model in local_models():
+        try:
+            parameters: int | None = count_parameters(shape_at(model.path)).total
+        except WhichGpuError:
+            parameters = None
+        rows.append(LocalRow(model.name, model.place, str(model.path), parameters))
+    return tuple(rows)
 
 
 def _models_by_name(catalog: Catalog, name: str) -> tuple[Model, ...]:

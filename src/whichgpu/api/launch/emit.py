@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.launch.from_answers import candidate_plan, estimate_plan, fit_plan, fleet_plan
+from whichgpu.api.launch.training import training_plan
 from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.read import read
 from whichgpu.api.workloads.estimate import EstimateAnswer
@@ -16,7 +17,8 @@ from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.decide.launch.targets import LaunchPlan, launch_files
+from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
+from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
 from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.workload.tasks import TASK_TRAITS
 
@@ -25,29 +27,37 @@ Answer = TypeVar("Answer", FitAnswer, EstimateAnswer, RecommendAnswer, PlanAnswe
 
 def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Context) -> Answer:
     """Return an answer with the files of the request's target (`emit`); unchanged if nothing fits."""
-    name = read(EstimateRequest, request, context.spell, ("emit",))["emit"]
-    plan = _launch_plan(answer, request, context, name)
-    return replace(answer, emitted=launch_files(name, plan)) if plan else answer
+    target = read(EstimateRequest, request, context.spell, ("emit",))["emit"]
+    if isinstance(answer, PlanAnswer):
+        _check_serving(target, "serve", "a fleet")
+        return replace(answer, emitted=launch_files(target, fleet_plan(answer)))
+    if not isinstance(answer, RecommendAnswer | FitAnswer) and answer.request["gpu"] is None:
+        raise UsageError("emit-gpu", msg("error.emit-gpu", target=target), msg("hint.emit-gpu"))
+    task, model = answer.request["task"], str(answer.request["model"])[:80]
+    if TASK_TRAITS[task].training:
+        if target not in TRAIN_TARGETS:
+            raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg("hint.emit-train"))
+        run = training_plan(answer, context)
+        return replace(answer, emitted=train_files(target, run)) if run else answer
+    if answer.request["seq_in"] is None:
+        raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg("hint.emit-task"))
+    _check_serving(target, task, model)
+    plan = _launch_plan(answer, request, context)
+    return replace(answer, emitted=launch_files(target, plan)) if plan else answer
 
 
 def _launch_plan(
-    answer: FitAnswer | EstimateAnswer | RecommendAnswer | PlanAnswer, request: Mapping[str, Any], context: Context, target: str
+    answer: FitAnswer | EstimateAnswer | RecommendAnswer, request: Mapping[str, Any], context: Context
 ) -> LaunchPlan | None:
-    if isinstance(answer, PlanAnswer):
-        return fleet_plan(answer)
-    _check_task(answer.request, target)
     day = (context.as_of or context.today).isoformat()
     if isinstance(answer, RecommendAnswer):
         return candidate_plan(answer, context.catalog)
     if isinstance(answer, FitAnswer):
         return fit_plan(answer, context.catalog, day)
-    if answer.request["gpu"] is None:
-        raise UsageError("emit-gpu", msg("error.emit-gpu", target=target), msg("hint.emit-gpu"))
     return estimate_plan(answer, context.catalog, request, day) if answer.fits != "no" else None
 
 
-def _check_task(request: Mapping[str, Any], target: str) -> None:
-    """Raise an error unless the target can run the request's task and model: inference of a language model."""
-    if TASK_TRAITS[request["task"]].training or request["seq_in"] is None:
-        message = msg("error.emit-task", target=target, task=request["task"], model=str(request["model"])[:80])
-        raise UsageError("emit-task", message, msg("hint.emit-task"))
+def _check_serving(target: str, task: str, model: str) -> None:
+    """Raise an error if the target only trains."""
+    if target not in targets():
+        raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg("hint.emit-task"))

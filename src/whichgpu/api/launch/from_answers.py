@@ -46,9 +46,9 @@ def estimate_plan(answer: EstimateAnswer, catalog: Catalog, request: Mapping[str
         memory_share=float(overrides["memory_share"] or 0) or None,
         nodes=echo["nodes"],
     )
-    figures = [_figure("throughput", answer.throughput)]
-    figures += [_figure(word, getattr(answer, name)) for name, word in LATENCIES.items()]
-    figures.append(f"memory {_memory(answer.memory_device)} of {format_memory(answer.usable or 0)} a GPU")
+    figures = [figure_text("throughput", answer.throughput)]
+    figures += [figure_text(word, getattr(answer, name)) for name, word in LATENCIES.items()]
+    figures.append(f"memory {memory_text(answer.memory_device)} of {format_memory(answer.usable or 0)} a GPU")
     evidence = f"evidence: {answer.tier}" if answer.tier else ""
     return LaunchPlan((options,), echo["engine"], _header(echo, day, options, [*figures, evidence]))
 
@@ -94,11 +94,11 @@ def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
         spot=best.term == "spot",
         nodes=max(1, best.machines // best.copies) if best.gpus >= best.machines else 1,
     )
-    figures = [_figure("throughput", best.throughput), _figure("capacity", best.capacity)]
-    figures += [_figure(word, getattr(best, name)) for name, word in LATENCIES.items()]
+    figures = [figure_text("throughput", best.throughput), figure_text("capacity", best.capacity)]
+    figures += [figure_text(word, getattr(best, name)) for name, word in LATENCIES.items()]
     price = f"price {significant(float(best.cost_per_hour.amount))} {best.cost_per_hour.currency}/h, {best.term}"
     figures += [
-        f"memory {_memory(best.memory)} of {format_memory(best.usable)} a GPU",
+        f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU",
         f"{price}, observed {best.price_observed_at}",
     ]
     return LaunchPlan((options,), echo["engine"], _header(echo, answer.as_of, options, [*figures, f"evidence: {best.tier}"]))
@@ -112,7 +112,7 @@ def fleet_plan(answer: PlanAnswer) -> LaunchPlan:
         f"whichgpu {__version__}, {answer.as_of}: a fleet; groups of replicas: {len(answer.groups)}.",
         f"Estimate: cost {amounts[0]} {cost.currency}/h (90% range {amounts[1]} to {amounts[2]}).",
         *(
-            f"{row.model} on {row.gpus}x {row.gpu_name}: {_figure('capacity', row.capacity)}, load {significant(row.rate)}/s"
+            f"{row.model} on {row.gpus}x {row.gpu_name}: {figure_text('capacity', row.capacity)}, load {significant(row.rate)}/s"
             for row in answer.groups
         ),
     ]
@@ -152,11 +152,15 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
 
 
 def _header(echo: Mapping[str, Any], day: str, options: LaunchOptions, figures: list[str]) -> tuple[str, ...]:
-    """Return the lines at the head of a file: what was estimated and when, the figures, and the defaults assumed."""
     gpus = f"{options.copies * options.gpus_per_copy}x {options.gpu}"
+    return header(echo, day, f"{options.model}, {options.dtype}, on {gpus}", figures)
+
+
+def header(echo: Mapping[str, Any], day: str, what: str, figures: list[str]) -> tuple[str, ...]:
+    """Return the lines at the head of a file: what was estimated and when, the figures, and the defaults assumed."""
     assumed = ", ".join(f"{name} {echo[name]}" for name in SHOWN_DEFAULTS if name in echo["defaults"] and echo[name] is not None)
     return (
-        f"whichgpu {__version__}, {day}: {echo['task']} {options.model}, {options.dtype}, on {gpus}, engine {echo['engine']}.",
+        f"whichgpu {__version__}, {day}: {echo['task']} {what}, engine {echo['engine']}.",
         f"Estimate: {'; '.join(filter(None, figures))}.",
         *([f"Assumed: {assumed}."] if assumed else []),
     )
@@ -171,7 +175,7 @@ def _context(echo: Mapping[str, Any]) -> int:
     return sum(int(echo[name] or 0) for name in LENGTHS)
 
 
-def _figure(name: str, figure: Figure | None) -> str:
+def figure_text(name: str, figure: Figure | None) -> str:
     """Return a figure with its 90% range; empty if there is none."""
     if figure is None:
         return ""
@@ -182,5 +186,6 @@ def _figure(name: str, figure: Figure | None) -> str:
     return f"{name} {value} (90% range {low} to {high})"
 
 
-def _memory(figure: Figure) -> str:
+def memory_text(figure: Figure) -> str:
+    """Return a figure of memory as text with its unit."""
     return str(format_memory(int(figure.value)))

@@ -7,12 +7,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.build_answer import AnswerBuilder
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.answer.safest import measured_alternative
+from whichgpu.decide.answer.ties import settle_tie
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import ANY_MODEL, Question
 from whichgpu.decide.recommend import rank_candidates
@@ -58,23 +62,39 @@ def recommend_spelled(
     explained = [*compared, *(id for ids in requested for id in ids)]
 
     def any_quality(candidates: Candidates) -> Ints:
-        return candidates.order(rank, market, waived=("quality",))
+        return candidates.order(rank, market, ("quality",), cautious=True)
+
+    def any_seller(candidates: Candidates) -> Ints:
+        return candidates.order(rank, market, ("seller",), cautious=True)
+
+    def others_shown(candidates: Candidates) -> list[int]:
+        steps = best_by_quality(candidates, any_quality(candidates), groups)
+        return [*steps.values(), *any_seller(candidates)[:1].tolist()]
 
     def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
-        steps = best_by_quality(candidates, any_quality(candidates), groups)
-        return [*distinct(candidates, order, groups, limit), *steps.values()]
+        return [*distinct(candidates, order, groups, limit), *others_shown(candidates)]
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
-        steps = best_by_quality(candidates, any_quality(candidates), groups)
-        return (*shortlist(candidates, order, groups, market, limit, explained).all, *steps.values())
+        places = shortlist(candidates, order, groups, market, limit, explained).all
+        return (*places, *measured_alternative(candidates, order, screened), *others_shown(candidates))
 
-    ranked = rank_candidates(
-        screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown, any_quality
-    )  # fmt: skip
+    serving = modelled and screened.request.workload.serving
+    screened = replace(screened, risk=screened.selection.constraints.risk_for(serving))
+
+    def order(candidates: Candidates) -> Ints:
+        return candidates.order(rank, market, cautious=True)
+
+    waived = {"quality": any_quality, "seller": any_seller}
+    ranked = rank_candidates(screened, order, rows_listed, rows_shown, waived)
+    if not len(ranked.order) and screened.risk == "low":  # Limits that hold at the estimated times only are better than none.
+        screened = replace(screened, risk="even")
+        ranked = rank_candidates(screened, order, rows_listed, rows_shown, waived)
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 
         raise no_answer(question, screened, ranked)
+    tie = settle_tie(ranked.candidates, ranked.order, screened, rank)
+    ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
     return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
 
 

@@ -58,6 +58,8 @@ class ModelsRequest(Sorted, total=False):
     """Request for a list of built-in models."""
 
     names: Annotated[NameList, Field(Names("models"), "[NAME…]", argument=True, example="llama-3.1-8b")]
+    fits: Annotated[str | None, Field(Names("gpus", many=False), "GPU", "option.models-fits", example="RTX 4090")]
+    local: Annotated[bool | None, Field(Flag(), "", "option.models-local", is_local=True)]
 
 
 class EnginesRequest(Sorted, total=False):

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from whichgpu.api.request.catalog import DataRequest, Sorted
+from whichgpu.api.request.catalog import SPAN, DataRequest, Sorted
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Parsed, Words
 from whichgpu.api.request.limits import parse_row_limit
-from whichgpu.api.request.types import NameList
+from whichgpu.api.request.types import CountSpan, NameList
 from whichgpu.base.kinds import Whole
 
 # Tasks of measured runs, and single operators.
@@ -57,5 +57,9 @@ class AccuracyRequest(DataRequest, total=False):
     model: Annotated[NameList | None, Field(Names("models"), "NAMES", "option.evidence-model", "llama")]
     task: Annotated[NameList | None, Field(Names(), "TASKS", "option.accuracy-task", "decode")]
     source: Annotated[NameList | None, Field(Names(), "IDS", "option.evidence-source")]
+    gpus: Annotated[CountSpan | None, Field(SPAN, "N[..M]", example="2..8")]
+    left_out: Annotated[
+        str | None, Field(Words("left-out", ("gpu", "model", "source")), "NAME", "option.accuracy-left-out", "source")
+    ]
     by: Annotated[str | None, Field(Words("group", _groups), "NAME", "option.accuracy-by", "engine")]
     worst: Annotated[int | str | None, Field(Whole(0, 500), "N", "option.accuracy-worst", "15")]

@@ -15,9 +15,9 @@ OWN_MEASUREMENTS = Field(Flag())
 
 
 def _targets() -> tuple[str, ...]:
-    from whichgpu.decide.launch.targets import targets
+    from whichgpu.decide.launch.targets import target_names
 
-    return tuple(targets())
+    return target_names()
 
 
 EMIT = Field(Words("tool", _targets), "TARGET", "option.emit", "vllm")

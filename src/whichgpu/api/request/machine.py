@@ -30,5 +30,7 @@ class MeasureRequest(DataRequest, total=False):
     yes: Annotated[bool | None, Field(Flag(), help="option.measure-yes")]
     share: Annotated[FilePath | None, Field(File(), "FILE", "option.measure-share", is_local=True)]
     imported: Annotated[FilePath | None, Field(File(), "FILE", "option.measure-import", flag_text="--import", is_local=True)]
+    records: Annotated[bool | None, Field(Flag(), help="option.measure-records")]
+    forget: Annotated[str | None, Field(Plain(), "ID", "option.measure-forget")]
     no_keep: Annotated[bool | None, Field(Flag(), help="option.measure-no-keep")]
     no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]

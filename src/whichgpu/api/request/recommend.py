@@ -24,10 +24,22 @@ def _ranks() -> tuple[str, ...]:
     return RANKS
 
 
+def _risks() -> tuple[str, ...]:
+    from whichgpu.decide.constraints import RISKS
+
+    return RISKS
+
+
 def _qualities() -> tuple[str, ...]:
     from whichgpu.decide.constraints import QUALITIES
 
     return QUALITIES
+
+
+def _sellers() -> tuple[str, ...]:
+    from whichgpu.decide.constraints import SELLERS
+
+    return SELLERS
 
 
 def _modes() -> tuple[str, ...]:
@@ -45,6 +57,7 @@ class ConstraintFields(MarketFields, total=False):
     max_latency: Annotated[Duration | None, Field(TIME, "TIME", example="100ms")]
     exchange_rate: Annotated[str | Mapping[str, float] | None, Field(Pairs(), "CODE=RATE")]
     budget: Annotated[Price | None, Field(MONEY, "MONEY", example="2usd/h")]
+    risk: Annotated[str | None, Field(Words("risk", _risks), "low|even", example="even")]
     owned: Annotated[NameList | None, Field(Names(), "GPUS", example="8xV100-SXM-16GB")]
     startup: Annotated[Duration | None, Field(TIME, "TIME")]
     interruptions: Annotated[str | None, Field(Plain(), "N/h")]
@@ -64,6 +77,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]
+    sellers: Annotated[NameList | None, Field(Words("seller", _sellers, many=True), "KINDS", example="hyperscaler,gpu-cloud")]
     quality: Annotated[str | None, Field(Words("quality", _qualities), "LEVEL", example="lossless")]
     buy: Annotated[bool | None, Field(Flag())]
     price: Annotated[str | Mapping[str, str] | None, Field(Pairs(), "GPU=MONEY", "option.card-price")]

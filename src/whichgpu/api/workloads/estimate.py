@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
 from whichgpu.api.workloads.concurrency import can_be_timed, with_offline_batch
-from whichgpu.api.workloads.remarks import counted, remarks
+from whichgpu.api.workloads.remarks import counted, decoding_notes, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
@@ -152,6 +152,7 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
         filled = fitting.with_training_defaults(
             filled, shape, gpu, spelled.user_fields, lambda one: estimate_memory(one, shape, gpu)
         )
+        filled = fitting.with_automatic_offload(filled, shape, gpu, lambda one: estimate_memory(one, shape, gpu))
         fitted = with_offline_batch(filled, shape, gpu, spelled.user_fields, lookups)
         if "batch" in spelled.user_fields and fitted.batch != filled.batch:
             return ResolvedWorkload(fitted, spelled.user_fields, shape, gpu, filled.batch)
@@ -183,6 +184,7 @@ def build_estimate(
     chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
     if resolved.wanted_batch:
         chosen = (*chosen, msg("note.batch-capped", batch=resolved.wanted_batch, fits=workload.batch or 1))
+    chosen = (*chosen, *decoding_notes(workload, shape), *_speculation_gain(resolved, lookups, timed))
     guidance = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied["new_on"] = timed.new_on if timed else ()
@@ -205,6 +207,20 @@ def build_estimate(
         basis=timed.time.basis if timed else memory.device.basis,
         sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *guidance.sources))),
     )
+
+
+def _speculation_gain(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> tuple[Message, ...]:
+    """Return a note on how much faster or slower speculative decoding is than plain decoding at this batch."""
+    workload = resolved.workload
+    if timed is None or workload.speculative is None or not workload.traits.decoding or not resolved.shape.is_generative:
+        return ()
+    plain, _ = _time(replace(resolved, workload=replace(workload, speculative=None)), lookups)
+    if plain is None:
+        return ()
+    gain = plain.time.value / timed.time.value
+    values = {"tokens": f"{workload.speculative.accepted:.2g}", "batch": workload.batch or 1}
+    id, factor = ("note.speculative-gain", gain) if gain >= 1 else ("note.speculative-loss", 1 / gain)
+    return (msg(id, factor=f"{factor:.2f}", **values),)
 
 
 def _engine_start(

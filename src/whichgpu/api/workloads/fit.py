@@ -28,6 +28,7 @@ from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_first
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import check_adapters
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import check_request_rate
 from whichgpu.workload.engine_support import with_engine_of_gpus
@@ -163,7 +164,9 @@ def fit_workload(
     shown_on = only or (_reference(fit_rows, listed, smallest) if adapted else None)
     workload = filled
     if shown_on:
-        workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.user_fields, _remembered(shape, shown_on))
+        memory_of = _remembered(shape, shown_on)
+        workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.user_fields, memory_of)
+        workload = fitting.with_automatic_offload(workload, shape, shown_on, memory_of)
         workload = replace(workload, batch=next(row.batch for row in fit_rows if row.gpu == shown_on.id))
     shown_memory = estimate_memory(workload, shape, shown_on)
     need = fitting.required_memory(shown_memory, workload)
@@ -266,14 +269,15 @@ def _rows(
     helpful: bool,
 ) -> Iterator[FitRow]:
     """Yield a row per GPU; many GPUs share a curve of memory by batch size, shifted by each GPU's CUDA context and allocator."""
-    common: dict[tuple[str, int], _Sizes] = {}
+    common: dict[tuple[str, int, Offload | None], _Sizes] = {}
     many = len(gpus) > FEW_GPUS
     # If micro-batch and checkpointing are chosen per GPU, several curves are needed, and exact ones would be slow.
     exact = not fitting.adapts_by_default(filled, user_fields)
     for gpu in gpus:
         of = _remembered(shape, gpu)
         workload = fitting.with_training_defaults(filled, shape, gpu, user_fields, of)
-        key = workload.checkpointing, workload.accumulation
+        workload = fitting.with_automatic_offload(workload, shape, gpu, of)
+        key = workload.checkpointing, workload.accumulation, workload.offload
         if many and key not in common:
             common[key] = _Sizes(workload, shape, None, exact)
         sizes = common[key] if many else _Sizes(workload, shape, gpu)

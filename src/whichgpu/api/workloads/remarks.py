@@ -7,12 +7,12 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.workload.context_limit import beyond_context
+from whichgpu.estimate.time.curves.host import HOST_BANDWIDTH
 from whichgpu.workload.denoisers import denoiser_note
 from whichgpu.workload.era_defaults import era_note
-from whichgpu.workload.shapes import Shape
+from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import ParsedWorkload
-from whichgpu.workload.unused import unused
+from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 MAX_SIMULATED_REQUESTS = 5_000_000  # Maximum number of inference requests in a simulation.
@@ -39,6 +39,15 @@ def made_to_fit(workload: Workload, shape: Shape, user_fields: Collection[str]) 
         values = {"batch": workload.batch or 1, "micro": workload.local_batch, "n": workload.accumulation}
         notes.append(msg("note.accumulated-default", **values))
     return tuple(notes)
+
+
+def decoding_notes(workload: Workload, shape: Shape) -> tuple[Message, ...]:
+    """Return a note on what lies in host memory, and how fast it is assumed to be read."""
+    offload = workload.offload
+    if offload is None or offload.automatic or workload.training or not isinstance(shape, Transformer):
+        return ()
+    id = "note.offload-experts" if offload.experts else "note.offload-layers"
+    return (msg(id, layers=min(offload.layers, shape.layers), all=shape.layers, speed=f"{HOST_BANDWIDTH / 1e9:.0f}"),)
 
 
 def remarks(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:

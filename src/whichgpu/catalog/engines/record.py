@@ -46,6 +46,7 @@ class KernelTraits(RecordSection, frozen=True):
     dequantised_expert_calls: float = 0.0
     graph_tokens: int = 0  # tokens of the largest step that is replayed from a CUDA graph; 0: every step is
     graph_tokens_gpt_oss: int = 0  # the same for gpt-oss, if the engine captures larger steps of it
+    launches_mixed_moe: bool = False  # steps of an MoE with prefill and decode tokens are launched kernel by kernel at any size
     unfused_graph: bool = False  # no kernels are fused, and prefill writes attention scores to memory (llama.cpp until 2025)
 
 
@@ -117,6 +118,7 @@ class HostCosts(RecordSection, frozen=True):
     """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
     overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
+    sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
@@ -142,6 +144,8 @@ class ServeCommand(RecordSection, frozen=True):
     """The parts of the command line that starts one replica with an engine; an option the engine lacks is empty."""
 
     command: str = ""  # contains the placeholder {model}; empty if unknown
+    programs: tuple[str, ...] = ()  # other programs that start the server, without the model
+    aliases: dict[str, str] = {}  # main names of options by their other names
     package: str = ""  # name on PyPI
     image: str = ""  # container image whose entry point or shell runs the command
     version: str = ""  # release whose documented options these are
@@ -187,6 +191,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own_all_reduce_mesh: bool = False  # also over links without a switch, such as AMD's Infinity Fabric
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
     # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
+    splits_layers: bool = False  # several GPUs share the layers by default; for one user, one GPU works at a time
     pads_heads: bool = False
     overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks while GEMMs run
     # Trains transformers as Megatron Core does: fused projections, gradients added up inside GEMMs, weights gathered in large

@@ -17,9 +17,11 @@ from whichgpu.decide.answer.missing_support import missing_support, missing_supp
 from whichgpu.decide.answer.other_engines import other_engines
 from whichgpu.decide.answer.precision_steps import PrecisionStep, precision_steps
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
+from whichgpu.decide.answer.safest import measured_alternative, safest_of
 from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
+from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
 from whichgpu.decide.modes import Mode, mode_assumptions, mode_of, sentence_of_mode
@@ -34,14 +36,14 @@ from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources, unknown_seller
-from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
 from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo
-from whichgpu.workload.unused import unused
+from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
+NOTABLY_CHEAPER = 0.97  # Share of the answer's cost below which a less reliable candidate is named (assumed).
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
@@ -66,10 +68,12 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         explained = [*compared_gpus, *(id for ids in requested for id in ids)]
         picked = shortlist(candidates, order, screened.groups, market, limit, explained)
         first, *others = picked.listed
-        rows = {at: self._row(at) for at in picked.all}
+        measured_at = measured_alternative(candidates, order, screened)
+        rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at))}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
-        best = rows[first]
+        best = self._with_preference(rows[first], rows[picked.cheapest])
+        rows[first] = best
         group, configuration = group_at(first, candidates, screened)
         listed = {rows[at].gpu for at in picked.listed}
         compared_gpus = list(dict.fromkeys([*compared_gpus, *(ids[0] for ids in requested if ids and listed.isdisjoint(ids))]))
@@ -80,14 +84,16 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         near = self._evidence(best) if modelled else NearEvidence()
         missing = missing_support(group.gpu, request.workload, modelled and request.shape.is_generative)
         return RecommendAnswer(
-            request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, kind=work_kind(modelled, screened.work),
+            request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, risk=screened.risk,
+            kind=work_kind(modelled, screened.work),
             answer=best, sentence=self._headline(first, best), runner_up=rows[others[0]] if others else None,
-            cheapest=rows[picked.cheapest], fastest=rows[picked.fastest],
+            cheapest=rows[picked.cheapest], fastest=rows[picked.fastest], safest=safest_of(list(rows.values())),
+            measured=next((rows[at] for at in measured_at), None),
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
             shares=spot_shares(first, best, candidates, screened.terms),
-            precisions=steps,
+            precisions=steps, any_seller=self._any_seller(best),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
@@ -151,13 +157,22 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         workload = self.screened.request.workload
         return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
 
+    def _with_preference(self, best: Candidate, cheapest: Candidate) -> Candidate:
+        """Return the answer with a reason why a cheaper candidate is not it: a tie, or a price that is much older."""
+        reasons = []
+        if self.ranked.tied_with is not None:
+            reasons.append(explain.tie_reason(best, self._row(self.ranked.tied_with), self.ranked.tie_reason))
+        if _age_class(cheapest) > _age_class(best) and cheapest.cost.amount < best.cost.amount:
+            reasons.append(explain.stale_reason(best, cheapest))
+        return replace(best, because=(*best.because, *reasons))
+
     def _list_price_day(self, one: Candidate) -> str | None:
         """Return the launch date of the candidate's GPU, which dates the card's list price; None if the user gave the price."""
         user_priced = one.gpu in self.screened.selection.user_priced
         return None if user_priced else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
-        candidates, order, results, _ = self.ranked
+        candidates, order, results = self.ranked.candidates, self.ranked.order, self.ranked.results
         why = {}
         for gpu in (self.question.lookups.catalog.gpu_by_id[id] for id in gpus):
             at = best_of(gpu.id, candidates, self.screened.groups, order)
@@ -208,13 +223,21 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             echoed |= {"model": None, "mix": list(indices(request.workload.task, self.question.day))}
         return echoed | {"wishes": self.screened.selection.spelled}
 
+    def _any_seller(self, best: Candidate) -> Candidate | None:
+        """Return the best candidate from any seller and on any card, if it costs clearly less than the answer."""
+        order = self.ranked.waived["seller"]
+        if not len(order) or "seller" not in self.ranked.candidates.missed:
+            return None
+        one = self._row(int(order[0]))
+        return one if float(one.cost.amount) < float(best.cost.amount) * NOTABLY_CHEAPER else None
+
     def _precision_steps(self) -> list[PrecisionStep]:
         """Return what each level of quality costs and saves."""
         candidates, request = self.ranked.candidates, self.screened.request
-        best = best_by_quality(candidates, self.ranked.any_quality, self.screened.groups)
+        best = best_by_quality(candidates, self.ranked.waived["quality"], self.screened.groups)
         by_quality = {name: build_candidate(at, candidates, self.screened) for name, at in best.items()} if len(best) > 1 else {}
         quality = self.screened.selection.constraints.quality
-        return precision_steps(by_quality, quality, request.shape.name, self.question.lookups.catalog)
+        return precision_steps(by_quality, quality, request.shape.name, self.question.lookups.catalog, self._serving)
 
     def _sources(
         self, rows: Iterable[Candidate], missing: tuple[Message, ...], steps: Iterable[PrecisionStep]
@@ -259,3 +282,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             return share
         rate, tpot = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
         return running_sequences(rate, best.ttft.value, tpot, workload.seq_out or 1, share)
+
+
+def _age_class(one: Candidate) -> int:
+    """Return 0 for a fresh price, 1 for one older than 45 days, 2 for one older than 180."""
+    return (one.price_age_days > FRESH_DAYS) + (one.price_age_days > OLD_DAYS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 from whichgpu.base.messages import Message, msg
@@ -49,7 +50,7 @@ def reasons(
     """
     messages = [
         _speed(one, workload, serving),
-        msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
+        msg("because.memory", need=format_memory(int(one.needed.value)), usable=format_memory(one.usable)),
     ]
     if one.capacity and workload.rate is not None:
         rate = significant(workload.rate)
@@ -60,6 +61,11 @@ def reasons(
         messages.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
     if one.ttft and workload.ttft_max is not None:
         messages.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
+    if one.keeps_objective is not None or one.keeps_budget is not None:
+        messages.append(msg("because.keeps", share=f"{one.keeps_limits:.0%}"))
+        if one.expected_cost.amount > one.cost.amount * Decimal(NOTABLE):
+            expected = significant(float(one.expected_cost.amount))
+            messages.append(msg("because.expected-cost", cost=expected, currency=one.cost.currency))
     messages.append(_price(one, list_price_day))
     if billed is not None:
         messages.append(billed)
@@ -99,6 +105,22 @@ def _price(one: Candidate, list_price_day: str | None) -> Message:
     values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}
     id = "because.price-anywhere" if one.region in ("", ANY_REGION) else "because.price-term"
     return msg(id, term=msg(f"term.{one.term}"), **values)
+
+
+def tie_reason(one: Candidate, other: Candidate, why: str) -> Message:
+    """Return why a candidate was preferred to one that costs up to 3% less: it was measured, or has more room."""
+    return msg(f"because.tie-{why}", gpus=gpu_count_label(other.gpus), gpu=other.gpu_name, share=_cheaper(other, one))
+
+
+def stale_reason(one: Candidate, cheaper: Candidate) -> Message:
+    """Return why a cheaper candidate is not the answer: its price is much older."""
+    values = {"gpus": gpu_count_label(cheaper.gpus), "gpu": cheaper.gpu_name, "provider": cheaper.provider}
+    return msg("because.stale-cheaper", share=_cheaper(cheaper, one), n=cheaper.price_age_days, **values)
+
+
+def _cheaper(one: Candidate, base: Candidate) -> str:
+    """Return by what share `one` costs less than `base`, as text; 0% if it does not."""
+    return f"{max(0.0, 1.0 - float(one.cost.amount) / max(float(base.cost.amount), 1e-12)):.0%}"
 
 
 def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:

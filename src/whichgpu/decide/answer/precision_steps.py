@@ -28,27 +28,40 @@ class PrecisionStep(msgspec.Struct, frozen=True):
     gpus: int | float
     cost: Cost
     saving: float | None  # share by which it costs less than the level before; negative if more; None for the first
+    monthly: bool  # whether `cost` is of a month, as for a service, or of the run
     loss: Message | None  # published loss of quality; None if the model is published in this precision or nothing is known
     sources: tuple[str, ...]  # ids of the documents that state the loss
 
 
-def precision_steps(by_quality: Mapping[str, Candidate], quality: Quality, model: str, catalog: Catalog) -> list[PrecisionStep]:
-    """Return the levels of quality in falling order, each with the best candidate of that level; empty if there is one only."""
+def precision_steps(
+    by_quality: Mapping[str, Candidate], quality: Quality, model: str, catalog: Catalog, monthly: bool
+) -> list[PrecisionStep]:
+    """Return the levels of quality in falling order, each with the best candidate of that level; empty if there is one only.
+
+    A level that is not allowed is left out unless it saves something. Costs are those of a month if `monthly`, else of the run.
+    """
     steps: list[PrecisionStep] = []
     for level in QUALITIES:
         if (one := by_quality.get(level)) is None:
             continue
+        cost = _month(one) if monthly else one.cost
         before = steps[-1].cost if steps else None
-        saving = 1.0 - float(one.cost.amount / before.amount) if before is not None and before.amount else None
+        saving = 1.0 - float(cost.amount / before.amount) if before is not None and before.amount else None
         note = None if level == QUALITIES[0] else _loss(catalog, model, one.precision)
         allowed = QUALITY_RANK[level] <= QUALITY_RANK[quality]
         steps.append(
             PrecisionStep(
-                one.precision, level, allowed, one.gpu, one.gpu_name, one.gpus, one.cost, saving,
+                one.precision, level, allowed, one.gpu, one.gpu_name, one.gpus, cost, saving, monthly,
                 note.message if note else None, note.sources if note else (),
             )
         )  # fmt: skip
+    steps = [step for step in steps if step.allowed or (step.saving or 0.0) >= MIN_SAVING]
     return steps if len(steps) > 1 else []
+
+
+def _month(one: Candidate) -> Cost:
+    month = one.cost_per_month
+    return Cost(month.amount, month.amount, month.amount, month.currency)
 
 
 def _loss(catalog: Catalog, model: str, precision: str) -> AccuracyNote | None:
@@ -60,7 +73,8 @@ def step_messages(steps: Iterable[PrecisionStep]) -> tuple[Message, ...]:
     lines = []
     for step in steps:
         cost = f"{significant(float(step.cost.amount))} {step.cost.currency}"
-        line = msg("precision-step.cost", precision=step.precision, gpus=gpu_count_label(step.gpus), gpu=step.gpu_name, cost=cost)
+        id = "precision-step.month" if step.monthly else "precision-step.cost"
+        line = msg(id, precision=step.precision, gpus=gpu_count_label(step.gpus), gpu=step.gpu_name, cost=cost)
         if step.saving is not None and abs(step.saving) >= MIN_SAVING:
             id = "precision-step.cheaper" if step.saving > 0 else "precision-step.dearer"
             line = msg(id, what=line, share=f"{abs(step.saving):.0%}")

@@ -14,7 +14,7 @@ from whichgpu.decide.answer.other_engines import EngineLine
 from whichgpu.decide.answer.precision_steps import PrecisionStep
 from whichgpu.decide.answer.spot_shares import SpotShare
 from whichgpu.decide.candidate import Candidate, TermLine
-from whichgpu.decide.constraints import Rank
+from whichgpu.decide.constraints import Rank, Risk
 from whichgpu.decide.reproduce import Reproduce
 from whichgpu.estimate.nearest_evidence import NearMeasurement
 
@@ -32,16 +32,20 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     request: dict[str, Any]
     as_of: str
     rank: Rank
+    risk: Risk  # even as well if no candidate keeps the limits at low risk
     kind: str  # run, service, or mix if no model is named
     answer: Candidate
     sentence: Message
     runner_up: Candidate | None
     cheapest: Candidate
     fastest: Candidate
+    safest: Candidate  # the one most likely to keep its limits
+    measured: Candidate | None  # the best whose step times were measured, if those of the answer were not
     candidates: tuple[Candidate, ...]
     pareto: tuple[Candidate, ...]
     fallback: Candidate | None  # the best that is not spot, if the answer is
     with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
+    any_seller: Candidate | None  # the best on any card from any seller, if it costs less than the answer
     shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
     engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs
     precisions: tuple[PrecisionStep, ...]  # the best candidate at each level of quality, and what each saves

@@ -19,6 +19,7 @@ from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.precision_choices import quality_of
 from whichgpu.decide.configurations.reference_mix import UNIT, indices
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.constraints import Constraints, Rank
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.work import SERVICE_RATE, Work
@@ -89,7 +90,7 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
     workload, run_settings = request.workload, constraints.run_settings
     kind = work_kind(modelled, work)
     order = f"{rank}-service" if kind == "service" and rank in ("time", "balanced") else rank
-    messages = [msg(f"assumed.rank-{order}")]
+    messages = [msg(f"assumed.rank-{order}"), *_risk_assumed(screened, best)]
     if kind == "mix":
         messages.append(msg("assumed.mix", names=indices(workload.task, constraints.day), unit=UNIT))
     else:
@@ -118,6 +119,16 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
         id = "assumed.simulated" if best.simulated else "assumed.queueing"
         messages.append(msg(id, percentile=f"{workload.percentile:g}", n=best.simulated or 0))
     return messages
+
+
+def _risk_assumed(screened: EvaluatedQuestion, best: Candidate) -> list[Message]:
+    """Return a message on how limits are judged, if the answer has limits that it may miss."""
+    if best.keeps_objective is None and best.keeps_budget is None:
+        return []
+    preference = screened.selection.constraints.risk_for(screened.request.workload.serving)
+    id = f"risk-{screened.risk}" if preference == screened.risk and best.keeps_limits >= SAFE_PROBABILITY else "risk-none-safe"
+    id = "risk-even" if preference == "even" else id
+    return [msg(f"assumed.{id}", share=f"{SAFE_PROBABILITY:.0%}")]
 
 
 def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, work: Work) -> list[Message]:

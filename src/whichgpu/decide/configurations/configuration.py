@@ -42,6 +42,8 @@ class ReplicaSimulation(msgspec.Struct, frozen=True):
     requests: int
     fast: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the short end of the step time's range
     slow: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the long end of the step time's range
+    max_slowdown: float = 1.0  # largest factor on step times at which the objectives hold
+    keeps: float = 1.0  # probability that they hold
 
 
 class Configuration(msgspec.Struct, frozen=True):

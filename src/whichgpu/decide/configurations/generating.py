@@ -93,6 +93,8 @@ def _degrees(request: WorkloadRequest, workload: Workload, shape: Transformer, g
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
     if "parallel" in request.stated and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
+    if engine_record(workload.engine, workload.year).splits_layers:
+        return [(1, pp) for pp in DEGREES if pp <= min(widest, shape.layers)]
     degrees = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
     if machines > 1:
         degrees += [(8, pp) for pp in (2, 4, 8) if pp <= machines and divides_evenly(workload, shape, 8, pp, 1)]
@@ -110,7 +112,8 @@ def _batches(workload: Workload, stated: frozenset[str]) -> Floats:
 
 
 def _replica_workload(workload: Workload, tp: int, pp: int, batch: float) -> Workload:
-    return replace(workload, gpus=tp * pp, nodes=pp, parallel=Parallel(tp=tp, pp=pp), batch=int(batch), micro_batch=None)
+    nodes = 1 if engine_record(workload.engine, workload.year).splits_layers else pp
+    return replace(workload, gpus=tp * pp, nodes=nodes, parallel=Parallel(tp=tp, pp=pp), batch=int(batch), micro_batch=None)
 
 
 def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Floats) -> Floats:

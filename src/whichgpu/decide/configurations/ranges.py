@@ -11,6 +11,7 @@ from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
+from whichgpu.estimate.confidence.probability import FactorDistribution
 from whichgpu.estimate.group.group_answer import GROUP_SOURCE
 from whichgpu.estimate.time.step_confidence import step_confidence
 from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE
@@ -25,6 +26,11 @@ class TimeRange(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
     tier: str
     new_on: tuple[str, ...]
+
+    @property
+    def factor(self) -> FactorDistribution:
+        """Return the distribution of the true time over the estimated one."""
+        return FactorDistribution(self.low, self.high)
 
     def seconds(self, value: float) -> Figure:
         """Return a time in seconds with its 90% range."""

@@ -28,6 +28,8 @@ from whichgpu.decide.configurations.configuration import (
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import time_range
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY, holds_with, may_hold_with, with_probability
+from whichgpu.decide.constraints import Risk
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
@@ -37,7 +39,7 @@ from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
 from whichgpu.estimate.serving.step_tables import StepQueries, StepTables, TableSizes
 from whichgpu.estimate.serving.summary import summarise
-from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
+from whichgpu.estimate.serving.tpot_tail import tpot_tail
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import as_transformer
@@ -70,9 +72,9 @@ _STEP_TIMES = LruCache[CachedStepTimes](256)
 class Simulator:
     """Simulates the servers of one question's candidates; groups of GPUs with equal replicas share one simulation."""
 
-    def __init__(self, request: WorkloadRequest) -> None:
+    def __init__(self, request: WorkloadRequest, risk: Risk = "even") -> None:
         assert request.workload.rate is not None
-        self._request, self._workload, self._rate = request, request.workload, request.workload.rate
+        self._request, self._workload, self._rate, self._risk = request, request.workload, request.workload.rate, risk
         self._replicas: dict[Hashable, UntimedReplica | None] = {}  # None if no KV cache fits
         self._servers: dict[Hashable, tuple[Server, ServiceTimes]] = {}
         self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
@@ -83,42 +85,75 @@ class Simulator:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
             return replace(one, capacity=one.rate_bound)
-        replicas = self._fewest_by_formula(one, _fastest_times(replica, one), BOUND_LEEWAY)
+        times = _fastest_times(replica, one)
+        replicas = self._fewest_by_formula(one, times, BOUND_LEEWAY)
+        if replicas is not None and self._risk == "low":
+            slow = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
+            replicas = self._fewest_with_slow_steps(one, times, slow, replicas, BOUND_LEEWAY) or replicas
         return Infeasibility("latency", 0.0) if replicas is None else self._with_replicas(one, replicas)
 
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
-        """Return the configuration with the fewest replicas that keep the objectives in simulation."""
+        """Return the configuration with the fewest replicas that keep the objectives in simulation.
+
+        At low risk these are as many as keep them with slow steps, too, if any number does.
+        """
         self.prepare([(group, one)])
         if (key := _replica_key(group, one)) not in self._servers:
             return Infeasibility("memory", 0.0)
-        server, times = self._servers[key]
-
-        def simulation(replicas: int) -> ReplicaSimulation | None:
-            rate = self._rate / replicas / one.parallel.dp
-            if (key, rate) not in self._simulations:
-                self._simulations[key, rate] = _simulate(self._workload, server, times, rate)
-            return self._simulations[key, rate]
-
-        by_formula = self._fewest_by_formula(one, times)
-        max_replicas = self._replica_range(one)[1]
-        replicas = None if by_formula is None else _fewest(by_formula, max_replicas, lambda count: simulation(count) is not None)
-        if replicas is None:
-            return Infeasibility("latency", 0.0)
-        latencies = simulation(replicas)
-        assert latencies is not None
+        times = self._servers[key][1]
         evidence = time_range(self._request, group, one)
-        waits = latencies.ttft, latencies.tpot
-        fast, slow = (
-            scaled_waits(times, latencies.rate, self._workload.percentile, waits, factor, REQUESTS)
-            for factor in (evidence.low, evidence.high)
-        )
-        max_rate = self._max_rate(one, server, times, replicas)
-        latencies = replace(latencies, fast=fast, slow=slow)
-        return replace(self._with_replicas(one, replicas), simulation=latencies, max_rate=max_rate)
+        replicas = None
+        if self._risk == "low":
+            replicas = self._fewest_simulated(key, one, evidence.factor.quantile(SAFE_PROBABILITY))
+        if (replicas := replicas or self._fewest_simulated(key, one)) is None:
+            return Infeasibility("latency", 0.0)
+        latencies = self._simulation(key, one, replicas)
+        assert latencies is not None
+        latencies = with_probability(self._workload, times, latencies, evidence)
+        return replace(self._with_replicas(one, replicas), simulation=latencies)
 
-    def _max_rate(self, one: Configuration, server: Server, times: ServiceTimes, replicas: int) -> float:
-        """Return the highest request rate per second one replica sustains, by formulas, and by simulation if TTFT has a limit."""
-        workload, servers = self._workload, replicas * one.parallel.dp
+    def _simulation(self, key: Hashable, one: Configuration, replicas: int) -> ReplicaSimulation | None:
+        """Return the latencies of one of `replicas` replicas; None if an objective fails."""
+        rate = self._rate / replicas / one.parallel.dp
+        if (key, rate) not in self._simulations:
+            self._simulations[key, rate] = _simulate(self._workload, *self._servers[key], rate)
+        return self._simulations[key, rate]
+
+    def _fewest_simulated(self, key: Hashable, one: Configuration, factor: float = 1.0) -> int | None:
+        """Return the fewest replicas that keep the objectives in simulation, and if steps take `factor` times as long; or None.
+
+        Slow steps are not simulated: their latencies are scaled by formulas.
+        """
+        times, max_replicas = self._servers[key][1], ceil(self._replica_range(one)[1] * factor)
+        fewest = self._fewest_by_formula(one, times)
+        if fewest is not None and factor > 1.0:
+            fewest = self._fewest_with_slow_steps(one, times, factor, fewest)
+        if fewest is None:
+            return None
+
+        def holds(replicas: int) -> bool:
+            latencies = self._simulation(key, one, replicas)
+            return latencies is not None and holds_with(self._workload, times, latencies, factor)
+
+        return _fewest(fewest, max_replicas, holds)
+
+    def _fewest_with_slow_steps(
+        self, one: Configuration, times: ServiceTimes, factor: float, fewest: int, leeway: float = 1.0
+    ) -> int | None:
+        """Return the fewest replicas, at least `fewest`, that may keep the objectives with slow steps; None if none do."""
+        max_replicas, dp = ceil(self._replica_range(one)[1] * factor), one.parallel.dp
+        return _fewest(
+            fewest, max_replicas, lambda count: may_hold_with(self._workload, times, self._rate / count / dp, factor, leeway)
+        )
+
+    def with_max_rate(self, group: Group, one: Configuration) -> Configuration:
+        """Return a simulated configuration with the highest request rate per second that one replica sustains.
+
+        It is found by formulas, and by simulation if TTFT has a limit.
+        """
+        (server, times), workload = self._servers[_replica_key(group, one)], self._workload
+        replicas = ceil(self._rate / (one.capacity or self._rate) - 1e-6)
+        servers = replicas * one.parallel.dp
 
         def may_hold(rate: float) -> bool:
             return _may_hold(workload, times, rate / servers, FORMULA_LEEWAY)
@@ -126,7 +161,7 @@ class Simulator:
         def holds(rate: float) -> bool:
             return workload.ttft_max is None or _simulate(workload, server, times, rate / servers) is not None
 
-        return highest_rate(self._rate, may_hold, holds) / replicas
+        return replace(one, max_rate=highest_rate(self._rate, may_hold, holds) / replicas)
 
     def prepare(self, candidates: Iterable[tuple[Group, Configuration]]) -> None:
         """Build the servers of candidates that will be simulated; those that differ only in the GPU are timed in one call."""
@@ -235,8 +270,8 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
-    outcome = server.run(load.arrivals())
-    if outcome.refused:
+    outcome = server.run(load.arrivals(), misses=goals.miss_limit(load))
+    if outcome.refused or not outcome.complete:
         return None
     summary = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
     if summary.growing or (goals.any and not goals.hold(summary)):

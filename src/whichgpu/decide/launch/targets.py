@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +13,8 @@ from whichgpu.decide.launch.containers import docker_line, kubernetes_manifest, 
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.skypilot import release_note, service
+from whichgpu.decide.launch.text import comments, yaml
+from whichgpu.decide.launch.train.targets import TRAIN_TARGETS
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
@@ -41,6 +41,11 @@ def targets() -> Mapping[str, Template]:
         "skypilot": _skypilot_services,
         "kubernetes": _kubernetes_manifests,
     }
+
+
+def target_names() -> tuple[str, ...]:
+    """Return the names of all targets: those that serve, then those that only train."""
+    return tuple(dict.fromkeys((*targets(), *TRAIN_TARGETS)))
 
 
 def launch_files(target: str, plan: LaunchPlan) -> Files:
@@ -80,7 +85,7 @@ def _ollama_line(options: LaunchOptions) -> str:
 def _slurm_scripts(plan: LaunchPlan) -> Files:
     engine = _server(plan)
     return {
-        f"{one.group}.sbatch": slurm_script(one, engine, _comments([*_head(plan, engine), *serve_notes(one, engine)]))
+        f"{one.group}.sbatch": slurm_script(one, engine, comments([*_head(plan, engine), *serve_notes(one, engine)]))
         for one in plan.groups
     }
 
@@ -88,7 +93,7 @@ def _slurm_scripts(plan: LaunchPlan) -> Files:
 def _skypilot_services(plan: LaunchPlan) -> Files:
     engine = _server(plan)
     return {
-        f"{one.group}.yaml": _comments([*release_note(one, engine), *_head(plan, engine)]) + yaml(service(one, engine))
+        f"{one.group}.yaml": comments([*release_note(one, engine), *_head(plan, engine)]) + yaml(service(one, engine))
         for one in plan.groups
     }
 
@@ -96,7 +101,7 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
 def _kubernetes_manifests(plan: LaunchPlan) -> Files:
     engine = _server(plan)
     return {
-        f"{one.group}.yaml": _comments(
+        f"{one.group}.yaml": comments(
             [*_head(plan, engine), *serve_notes(one, engine), f"Nodes: with {one.gpu}; add your cluster's node selector for it."]
         )
         + yaml(kubernetes_manifest(one, engine))
@@ -113,14 +118,14 @@ def _script(
     plan: LaunchPlan, engine: str, line: Callable[[LaunchOptions], str], name: str | None = None, weights: str | None = None
 ) -> str:
     """Return a shell script with one command for each group of replicas."""
-    text = "#!/bin/sh\n" + _comments(_head(plan, engine, name))
+    text = "#!/bin/sh\n" + comments(_head(plan, engine, name))
     if any(one.copies > 1 for one in plan.groups):
-        text += _comments(["Each command starts one replica; a load balancer distributes requests to them."])
+        text += comments(["Each command starts one replica; a load balancer distributes requests to them."])
     for one in plan.groups:
         place = " ".join(filter(None, (one.provider, one.instance)))
         count = f"{one.copies} of these, each on {one.gpus_per_copy}x {one.gpu}" + (f" ({place})" if place else "")
         notes = [f"Weights: {one.model} in {one.dtype} ({weights})."] if weights else serve_notes(one, engine)
-        text += _comments([count, *notes]) + line(one) + "\n"
+        text += comments([count, *notes]) + line(one) + "\n"
     return text
 
 
@@ -132,24 +137,3 @@ def _head(plan: LaunchPlan, engine: str, name: str | None = None) -> list[str]:
     if plan.header and plan.engine != engine:
         lines.append(f"The estimate is for {plan.engine}; --engine={engine} estimates {name or record.name}.")
     return lines
-
-
-def _comments(lines: Sequence[str]) -> str:
-    """Return lines as comments; a line break in a name must not end its comment."""
-    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
-
-
-def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
-    """Format nested mappings as YAML, with strings quoted and lists written as in JSON.
-
-    >>> print(yaml({"name": "a", "resources": {"ports": 8000, "use_spot": True}}), end="")
-    name: "a"
-    resources:
-      ports: 8000
-      use_spot: true
-    """
-    text = ""
-    for name, item in value.items():
-        start = "  " * depth + f"{name}:"
-        text += f"{start}\n{yaml(item, depth + 1)}" if isinstance(item, dict) else f"{start} {json.dumps(item)}\n"
-    return text

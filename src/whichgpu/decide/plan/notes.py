@@ -21,7 +21,7 @@ from whichgpu.decide.work import work_of
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.sellers import unknown_seller
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.context_limit import beyond_context
+from whichgpu.workload.unused import beyond_context
 
 MIN_LATE = 1e-4  # Smallest share of all requests, served late, that is named.
 POISSON_90 = 1.645  # standard deviations within which 90% of Poisson counts lie

@@ -92,7 +92,7 @@ class EngineSteps:
         task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(token, sequences)
         rows = new + micro_batch
-        whole = rank_pass(task, self.shape, 1.0, rows, None)
+        whole = rank_pass(task, self.shape, 1.0, rows, None, mixed=sequences > 0)
         # Whether a CUDA graph replays the step depends on all its rows, so attention has the host calls of the whole step.
         calls = [op.calls for op in whole if op.kind == "attention"]
         chunk = [op for op in rank_pass(task, self.shape, 1.0, new, None) if op.kind == "attention"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,13 +36,23 @@ def rank_step(workload: Workload, shape: Transformer, batch: Number) -> Training
 
 
 def rank_pass(
-    workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None, chunked: bool = False
+    workload: Workload,
+    shape: Transformer,
+    batch: Number,
+    tokens: Number,
+    context: Number | None,
+    *,
+    chunked: bool = False,
+    mixed: bool | np.ndarray = False,
+    cached: float = 0.0,
 ) -> list[Op]:
     """Return the operators of an inference pass on one rank: prefill of `tokens` per sequence, or decode at a `context`.
 
-    A prefill is one step, or with `chunked` as many steps as the engine makes of it.
+    A prefill is one step, or with `chunked` as many steps as the engine makes of it. `mixed` states whether decode tokens share
+    the step of a prefill, and `cached` further tokens of each sequence are in the prefix cache.
     """
-    run = eager_pass if engine_record(workload.engine).eager else chunked_pass if chunked else fused_pass
+    fused = partial(chunked_pass, cached=cached) if chunked else partial(fused_pass, mixed=mixed)
+    run = eager_pass if engine_record(workload.engine).eager else fused
     cp = workload.parallel.cp
     length, context = (tokens / cp, None) if context is None else (tokens, context / cp)
     ops = run(_without_experts(workload), spread_experts(workload, shape), batch, length, context)

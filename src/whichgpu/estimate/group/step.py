@@ -39,6 +39,7 @@ from whichgpu.estimate.time.grid import (
     scheduled_sequences,
     terms_from_totals,
 )
+from whichgpu.estimate.time.lower import cached_prefix
 from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 from whichgpu.workload.layouts import expert_ranks
@@ -112,12 +113,16 @@ def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number)
 
 
 def inference_pass(
-    workload: Workload, shape: Transformer, devices: Devices, batch: Number, tokens: Number, context: Number | None
-) -> RankPass:
-    """Return the times of one rank's prefill of `tokens` per sequence of a batch, or of a decode step if `context` is set."""
+    workload: Workload, shape: Transformer, devices: Devices, batch: Number, tokens: Number, context: Number | None,
+    cached: float = 0.0,
+) -> RankPass:  # fmt: skip
+    """Return the times of one rank's prefill of `tokens` per sequence of a batch, or of a decode step if `context` is set.
+
+    A prefill finds `cached` further tokens of each sequence in the prefix cache.
+    """
     task = replace(workload, task="prefill" if context is None else "decode")
     micro_batch, pipeline = pipeline_schedule(task, batch)
-    lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context, chunked=True)))
+    lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context, chunked=True, cached=cached)))
     collectives = inference_collectives(task, shape, micro_batch, tokens if context is None else 1.0)
     running = scheduled_sequences(workload, batch) if context is not None else 0.0
     return lowered_pass(workload, shape, devices, lowered, collectives, "generate", running, pipeline)
@@ -134,7 +139,8 @@ def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, b
     prompt = float(workload.seq_in or 1)
     token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2)
     prefill_batch = 1.0 if workload.serving else batch
-    prefill = inference_pass(workload, shape, devices, prefill_batch, prompt, None)
+    cached = 0.0 if engine_record(workload.engine).eager else cached_prefix(workload, prompt)
+    prefill = inference_pass(workload, shape, devices, prefill_batch, prompt - cached, None, cached)
     step, read = pass_breakdown(workload, token, devices), pass_breakdown(workload, prefill, devices)
     share = np.asarray(batch) / length if workload.serving else np.asarray(1.0 / length)
     total = StepBreakdown(*(getattr(step, name) + getattr(read, name) * share for name in StepBreakdown.__struct_fields__))

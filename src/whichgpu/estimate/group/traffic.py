@@ -10,7 +10,7 @@ and values (arXiv 2310.01889).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -75,14 +75,26 @@ def step_collectives(workload: Workload, shape: Shape, batch: Number) -> list[Co
 
 def inference_collectives(workload: Workload, shape: Transformer, batch: Number, tokens: Number) -> list[Collective]:
     """Return the collectives of one inference pass with `tokens` new tokens for each of `batch` sequences."""
-    return list(_pass(workload, shape, batch, batch * tokens, 1.0, 0.0))
+    return list(_speculated(workload, _pass(workload, shape, batch, batch * tokens * _drafted(workload), 1.0, 0.0)))
+
+
+def _drafted(workload: Workload) -> float:
+    """Return the tokens of each sequence in a decode step: one, or all that speculative decoding drafted and one more."""
+    return workload.speculative.tokens + 1.0 if workload.speculative and workload.traits.decoding else 1.0
+
+
+def _speculated(workload: Workload, collectives: Iterable[Collective]) -> Iterator[Collective]:
+    """Yield the collectives per output token: in speculative decoding a step gives several."""
+    steps = 1.0 / workload.speculative.accepted if workload.speculative and workload.traits.decoding else 1.0
+    for one in collectives:
+        yield one if steps == 1.0 else replace(one, count=one.count * steps)
 
 
 def _layers(workload: Workload, shape: Transformer, batch: Number) -> Iterator[Collective]:
     length = float(workload.seq_in or shape.max_context) / workload.parallel.cp
     tokens = batch * 1.0 if workload.traits.decoding and shape.causal else batch * length
     if not workload.training:
-        return _pass(workload, shape, batch, tokens, 1.0, 0.0)
+        return _speculated(workload, _pass(workload, shape, batch, tokens * _drafted(workload), 1.0, 0.0))
     recompute = 1.0 if workload.checkpointing == "full" else 0.0
     return _pass(workload, shape, batch, tokens, float(workload.accumulation), 1.0 + recompute)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from math import sqrt
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
@@ -140,7 +141,10 @@ def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: st
 def _transformer_parts(case: InferenceCase) -> dict[str, int]:
     workload, shape, layout = case.workload, case.shape, case.workload.parallel
     gpus = layout.pp * (expert_shards(layout) if shape.experts else layout.tp)
-    parts = {"weights": _weights(case, gpus), "kv_cache": _cache(case)}
+    parts = {"weights": _weights(case, gpus) - _weights_on_host(case, gpus), "kv_cache": _cache(case)}
+    if shape.draft and workload.speculative:
+        parts["weights"] += _draft_weights(case, shape.draft, workload.speculative.method) // gpus
+        parts["kv_cache"] += _cache(replace(case, shape=shape.draft))
     parts["activations"] = max(activation_peak_bytes(shape, step) for step in _steps(case))
     parts["temporary"] = _temporary(case, parts["kv_cache"])
     layers = -(-shape.layers // layout.pp)
@@ -157,9 +161,38 @@ def _weights(case: InferenceCase, gpus: int) -> int:
     return max(0, size)
 
 
+def _weights_on_host(case: InferenceCase, gpus: int) -> int:
+    """Return the bytes of weights that lie in host memory instead of this GPU's."""
+    offload = case.workload.offload
+    if offload is None or offload.automatic:
+        return 0
+    weights = split_weights(case.shape, case.precision)
+    if offload.experts:
+        return weights.experts // gpus
+    layers = weights.total - weights.embedding - weights.head
+    return layers * min(offload.layers, case.shape.layers) // case.shape.layers // gpus
+
+
+def _draft_weights(case: InferenceCase, draft: Transformer, method: str) -> int:
+    """Return the bytes of the network that drafts tokens; a prediction layer shares the model's embedding and head."""
+    weights = split_weights(draft, case.precision)
+    if method == "draft":
+        return weights.total
+    joined = 2 * draft.hidden * draft.hidden * case.width  # The layer's input is joined from a hidden state and an embedding.
+    return weights.total - weights.embedding - weights.head + joined
+
+
 def _cache(case: InferenceCase) -> int:
     if not case.cached:
         return 0
+    whole = _whole_cache(case)
+    offload = case.workload.offload
+    if offload and offload.layers and case.memory.embedding_on_host:  # llama.cpp keeps the cache where the layer is.
+        return whole * max(0, case.shape.layers - offload.layers) // case.shape.layers
+    return whole
+
+
+def _whole_cache(case: InferenceCase) -> int:
     return kv_bytes(
         case.shape,
         case.sequences,

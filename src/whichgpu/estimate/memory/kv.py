@@ -1,8 +1,10 @@
 """KV cache: bytes per token and per batch, by the kind of attention.
 
 A decoder layer stores a key and a value of `kv_heads * head_dim` elements per token (MHA, GQA, MQA). MLA stores one latent and
-one rotary part per token for all heads (DeepSeek-V2, arXiv 2405.04434). Layers with a sliding window store the window only. The
-decoder of an encoder-decoder model also stores keys and values of the encoder's output. Paged caches come in whole blocks.
+one rotary part per token for all heads (DeepSeek-V2, arXiv 2405.04434); the indexer of sparse attention adds one key in fp8.
+Layers with a sliding window store the window only. Linear-attention and state-space layers store no tokens but a state of fixed
+size per sequence. The decoder of an encoder-decoder model also stores keys and values of the encoder's output. Paged caches come
+in whole blocks.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whichgpu.base.names import unknown_word
+from whichgpu.workload.layer_pattern import attention_layers, recurrent_layers
 from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel
 
 BLOCK_TOKENS = 16  # vLLM's default block size
+INDEX_SCALE_BYTES = 4  # fp32 scale of an indexer's key, whose elements are fp8 (vLLM's DeepseekV32IndexerCache)
 KV_TYPES: Mapping[str, WeightBlock] = {name: one.kv_block for name, one in PRECISION_BY_NAME.items() if one.kv_block}
 
 
@@ -34,7 +38,19 @@ def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
     >>> kv_bytes_per_token(llama) // 1024
     128
     """
-    return shape.layers * _layer_token_bytes(shape, precision, tp=1)
+    return attention_layers(shape) * _layer_token_bytes(shape, precision, tp=1)
+
+
+def state_bytes(shape: Transformer, precision: str = "bf16", tp: int = 1) -> int:
+    """Return the bytes that the recurrent layers of a hybrid model store per sequence on one tensor-parallel rank.
+
+    States are fp32 unless the config states another type; windows of the convolutions have the activations' 16 bits.
+    """
+    mixer = shape.recurrent
+    if mixer is None:
+        return 0
+    wide = 4 if precision == "fp32" else 2
+    return recurrent_layers(shape) * -(-(mixer.state * mixer.state_bytes + mixer.conv_state * wide) // tp)
 
 
 def kv_bytes(
@@ -61,7 +77,8 @@ def kv_bytes(
     tokens = full * cached_tokens(own, 0, block) + local * cached_tokens(own, shape.window, block)
     if shape.encoder_layers:
         tokens += (full + local) * cached_tokens(source or shape.encoder_context or context, 0, block)
-    return sequences * tokens * token
+    states = -(-state_bytes(shape, precision, layout.tp) // layout.pp)
+    return sequences * (tokens * token + states)
 
 
 def cached_tokens(context: int, window: int, block: int) -> int:
@@ -85,11 +102,12 @@ def admission_bytes(
     """
     layout = parallel or Parallel()
     full, local = _layers(shape, layout.pp, windowed=True)
-    size = _group_layers(full, local)
+    size = max(1, _group_layers(full, local))
     blocks = -(-full // size) * -(-context // block)
     if local:
         blocks += -(-local // size) * (-(-min(context, shape.window - 1 + in_flight) // block) + 1)
-    return blocks * size * block * _layer_token_bytes(shape, precision, layout.tp)
+    states = -(-state_bytes(shape, precision, layout.tp) // layout.pp)
+    return blocks * size * block * _layer_token_bytes(shape, precision, layout.tp) + states
 
 
 def _group_layers(full: int, local: int) -> int:
@@ -105,13 +123,13 @@ def _group_layers(full: int, local: int) -> int:
 def full_layers(shape: Transformer) -> int:
     """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
     if not shape.window:
-        return shape.layers
+        return attention_layers(shape)
     return shape.layers // shape.global_every if shape.global_every else 0
 
 
 def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
     """Return the number of layers with full attention and with a sliding window on the fullest pipeline stage."""
-    stage = -(-shape.layers // pp)
+    stage = -(-attention_layers(shape) // pp)
     if not windowed:
         return stage, 0
     full = min(stage, -(-full_layers(shape) // pp))
@@ -121,7 +139,8 @@ def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
     """Return one token's bytes in one layer. Each tensor rank has at least one KV head; every rank has the MLA latent."""
     kind = kv_type(precision)
+    index = shape.sparse.dim + INDEX_SCALE_BYTES if shape.sparse else 0
     if shape.mla:
-        return kind.size(shape.mla.kv_rank + shape.mla.rope_dim)
+        return kind.size(shape.mla.kv_rank + shape.mla.rope_dim) + index
     heads = max(1, -(-shape.kv_heads // tp))
-    return 2 * kind.size(heads * shape.head_dim)
+    return 2 * kind.size(heads * shape.head_dim) + index

@@ -24,8 +24,9 @@ import msgspec
 
 from whichgpu.base.names import unknown_word
 from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, GgufModelTraits, tensor_type
+from whichgpu.workload.layer_pattern import layer_parts
 from whichgpu.workload.layouts import expert_shards
-from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.parameters import count_parameters, indexer_matrices, recurrent_matrices
 from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel
@@ -154,18 +155,25 @@ def split_weights(shape: Transformer, precision: str) -> WeightBytes:
 def layer_matrices(shape: Transformer) -> Iterator[MatrixGroup]:
     """Yield the matrices of the decoder's layers, or of the encoder's if there is no decoder."""
     for layer in range(shape.layers):
-        yield from _attention_matrices(shape, layer)
-        yield from _mlp_matrices(shape, layer)
+        parts = layer_parts(shape, layer)
+        if parts.attention:
+            yield from _attention_matrices(shape, layer)
+        if parts.recurrent:
+            for rows, columns in recurrent_matrices(shape):
+                yield MatrixGroup("ssm", layer, rows * columns, rows)
+        if parts.mlp:
+            yield from _mlp_matrices(shape, layer)
 
 
 def is_moe_layer(shape: Transformer, layer: int) -> bool:
     """Whether a layer has experts instead of a dense MLP."""
-    experts = shape.experts
-    return experts is not None and layer >= experts.dense_layers and (layer + 1) % experts.every == 0
+    return shape.experts is not None and layer_parts(shape, layer).experts
 
 
 def _attention_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]:
     h = shape.hidden
+    for rows, columns in indexer_matrices(shape):
+        yield MatrixGroup("latent_down", layer, rows * columns, rows)
     if mla := shape.mla:
         query = shape.heads * (mla.nope_dim + mla.rope_dim)
         down = h * (mla.q_rank + mla.kv_rank + mla.rope_dim)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 import msgspec
 
+from whichgpu.estimate.serving.early_stop import MissLimit
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import max_running
-from whichgpu.estimate.serving.summary import PERCENTILES, Summary, summarise
+from whichgpu.estimate.serving.summary import PERCENTILES, Summary, summarise, warm_up
 
 CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)  # rates simulated, as shares of the saturating rate
 MIN_REQUESTS, MAX_REQUESTS = 600, 3000  # requests simulated per rate: enough to fill the batch a few times (assumed)
@@ -72,6 +74,13 @@ class Objectives(msgspec.Struct, frozen=True):
         """Whether enough requests met the objectives and the waiting queue does not grow."""
         return summary.met is not None and summary.met >= self.percentile / 100.0 and not summary.growing
 
+    def miss_limit(self, load: Load) -> MissLimit | None:
+        """Return how many requests of a drawn load may miss a limit before the objectives cannot hold; None without limits."""
+        if not self.any:
+            return None
+        start = warm_up(load, load.requests)
+        return MissLimit.of(load.requests, start, self.percentile, self.ttft_max, self.tpot_max, self.latency_max)
+
 
 def saturation_rate(server: Server, load: Load) -> float:
     """Return the requests per second that a flooded server answers; simulated, because KV cache and chunks determine it."""
@@ -109,26 +118,52 @@ def rate_point(server: Server, load: Load, rate: float, goals: Objectives, limit
     return RatePoint(rate, one.throughput, one.ttft.at, one.tpot.at, one.latency.at, one.mean_batch, one.met, saturated)
 
 
-def _simulate_rate(server: Server, load: Load, rate: float, goals: Objectives, requests: int = MIN_REQUESTS) -> Summary:
-    slots = server.batch_limits.max_sequences
-    if load.trace is None:
-        slots = max_running(server.batch_limits, load.prompts.mean, load.outputs.mean)
-    part = load.at(rate, max(requests, min(MAX_REQUESTS, 2 * slots * server.batches)))
+def _simulate_rate(server: Server, load: Load, rate: float, goals: Objectives) -> Summary:
+    part = _load_at(server, load, rate, MIN_REQUESTS)
     outcome = server.run(part.arrivals(), hash_tokens=load.hash_tokens)
     return summarise(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max)
 
 
-def _capacity(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
-    """Return the highest rate (requests/s) at which the objectives hold; 0 if they never do.
+def _holds(server: Server, load: Load, rate: float, goals: Objectives, requests: int = MIN_REQUESTS) -> bool:
+    """Whether the objectives hold at `rate` requests per second, by a simulation that ends once they no longer can."""
+    part = _load_at(server, load, rate, requests)
+    outcome = server.run(part.arrivals(), hash_tokens=load.hash_tokens, misses=goals.miss_limit(part))
+    return outcome.complete and goals.hold(
+        summarise(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max, bands=False)
+    )
 
-    In a short simulation objectives may hold by chance, so the result is checked with many requests and a margin.
+
+def _load_at(server: Server, load: Load, rate: float, requests: int) -> Load:
+    """Return the load at another rate, with enough requests to fill the batch a few times."""
+    slots = server.batch_limits.max_sequences
+    if load.trace is None:
+        slots = max_running(server.batch_limits, load.prompts.mean, load.outputs.mean)
+    return load.at(rate, max(requests, min(MAX_REQUESTS, 2 * slots * server.batches)))
+
+
+def _capacity(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
+    """Return the highest rate (requests/s) at which the objectives hold; 0 if they never do."""
+    return _checked_rate(server, load, goals, _bisected_rate(server, load, goals, points, limit))
+
+
+def _checked_rate(server: Server, load: Load, goals: Objectives, rate: float) -> float:
+    """Return the rate, or a little less, that holds the objectives with many requests and a margin.
+
+    In a short simulation objectives may hold by chance.
     """
-    rate = _bisected_rate(server, load, goals, points, limit)
     for _ in range(MAX_BACK_STEPS):
-        if not rate or goals.hold(_simulate_rate(server, load, rate, goals.with_margin, MAX_REQUESTS)):
+        if not rate or _holds(server, load, rate, goals.with_margin, MAX_REQUESTS):
             break
         rate *= 1.0 - BACK_STEP
     return rate
+
+
+def allowed_rate(server: Server, load: Load, goals: Objectives, limit: float) -> float:
+    """Return the highest rate (requests/s) at which the objectives hold, without the curve: a few of its rates are simulated."""
+    rates = [share * limit for share in CURVE_SHARES if share <= SATURATED_SHARE]
+    misses = bisect_left(rates, True, key=lambda rate: not _holds(server, load, rate, goals))
+    low, high = rates[misses - 1] if misses else 0.0, rates[misses] if misses < len(rates) else limit
+    return _checked_rate(server, load, goals, _bisected(server, load, goals, low, high))
 
 
 def _bisected_rate(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
@@ -138,8 +173,12 @@ def _bisected_rate(server: Server, load: Load, goals: Objectives, points: list[R
     """
     holding = (one.rate for one in points if one.met is not None and one.met >= goals.percentile / 100 and not one.saturated)
     low = max(holding, default=0.0)
-    high = min(limit, points[-1].rate, *(one.rate for one in points if one.rate > low))
+    return _bisected(server, load, goals, low, min(limit, points[-1].rate, *(one.rate for one in points if one.rate > low)))
+
+
+def _bisected(server: Server, load: Load, goals: Objectives, low: float, high: float) -> float:
+    """Return the highest rate (requests/s) found to hold the objectives between `low`, which does, and `high`."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if goals.hold(_simulate_rate(server, load, middle, goals)) else (low, middle)
+        low, high = (middle, high) if _holds(server, load, middle, goals) else (low, middle)
     return low

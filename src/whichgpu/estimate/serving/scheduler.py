@@ -27,6 +27,7 @@ class RequestLog:
         self.arrived, self.first, self.finished = array("d"), array("d"), array("d")
         self.prompts, self.outputs, self.generated = array("q"), array("q"), array("q")  # tokens of each request
         self.hashes: dict[int, Hashes] = {}  # prompt block hashes of the requests in the system
+        self.refused: list[int] = []  # numbers of the requests that can never fit into the KV cache
 
     def add(self, arrived: float, prompt: int, output: int, hashes: Hashes = ()) -> int:
         """Add a request and return its number."""
@@ -198,7 +199,9 @@ class Scheduler:
             if (self.running or self.prefilling or self.in_transfer) and self._exceeds_blocks(1, needs):
                 break
             target = log.prompts[number] + log.generated[number]
-            hits = self.prefix_cache.cached_tokens(log.hashes.get(number, ()), target - 1) if self.prefix_cache else 0
+            hits = min(target - 1, int(limits.prefix_share * log.prompts[number]))
+            if self.prefix_cache:
+                hits = max(hits, self.prefix_cache.cached_tokens(log.hashes.get(number, ()), target - 1))
             left = target - hits
             if left > budget and not limits.chunked_prefill and chunks:
                 break

@@ -34,6 +34,7 @@ class SchedulerLimits(msgspec.Struct, frozen=True):
     prefix_caching: bool
     memory_share: float  # share of the GPU's memory that the engine may use
     schedules_ahead: bool = False  # a step is scheduled while the one before it runs, so it lacks requests that arrive then
+    prefix_share: float = 0.0  # share of each prompt's tokens found in the prefix cache, whatever the prompts are
     request_latency: float = 0.0  # seconds of a request outside the steps: to the engine, and of a token back to the client
 
 
@@ -88,7 +89,7 @@ def scheduler_limits(
     return SchedulerLimits(
         tokens, sequences, block, cache_tokens // block * block, memory_share=share,
         schedules_ahead=engine.host.schedules_ahead and workload.parallel.pp == 1,  # Stages of a pipeline run other batches.
-        request_latency=engine.host.request_latency / workload.host_speed, **flags,
+        prefix_share=workload.prefix_hit or 0.0, request_latency=engine.host.request_latency / workload.host_speed, **flags,
     )  # fmt: skip
 
 

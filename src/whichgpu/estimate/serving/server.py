@@ -11,6 +11,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.serving.early_stop import MissLimit
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.simulator import Arrival, RoutingPolicy, SimulationOutcome, simulate
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
@@ -33,10 +34,16 @@ class Server(msgspec.Struct, frozen=True):
         return self.replicas * self.stages
 
     def run(
-        self, arrivals: Iterable[Arrival], concurrency: int | None = None, hash_tokens: int = 0, routing: RoutingPolicy = "least"
+        self,
+        arrivals: Iterable[Arrival],
+        concurrency: int | None = None,
+        hash_tokens: int = 0,
+        routing: RoutingPolicy = "least",
+        misses: MissLimit | None = None,
     ) -> SimulationOutcome:
-        """Simulate serving these arrivals and return the outcome."""
-        return simulate(arrivals, self.steps, self.batch_limits, self.replicas, self.stages, routing, concurrency, hash_tokens)
+        """Simulate serving these arrivals and return the outcome; with `misses` it ends when objectives can no longer hold."""
+        replicas = self.replicas, self.stages, routing, concurrency, hash_tokens
+        return simulate(arrivals, self.steps, self.batch_limits, *replicas, misses)
 
     def scaled(self, factor: float) -> Server:
         """Return the server with the seconds of every step multiplied by `factor`."""

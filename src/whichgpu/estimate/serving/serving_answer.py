@@ -10,7 +10,14 @@ import msgspec
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.serving.curve import SATURATED_SHARE, Objectives, RatePoint, saturation_rate, throughput_curve
+from whichgpu.estimate.serving.curve import (
+    SATURATED_SHARE,
+    Objectives,
+    RatePoint,
+    allowed_rate,
+    saturation_rate,
+    throughput_curve,
+)
 from whichgpu.estimate.serving.load import Load, mean_lengths
 from whichgpu.estimate.serving.load_screen import LoadScreen, screen_load
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
@@ -137,7 +144,7 @@ def serving_answer(
 
 def _capacity(server: Server, load: Load, goals: Objectives, limit: float, steps: StepRange, typical: float) -> Figure:
     """Return the highest requests/s at which the objectives hold, with a range from the fastest and slowest steps."""
-    ends = [throughput_curve(server.scaled(factor), load, goals, limit / factor).allowed or 0.0 for factor in steps.factors]
+    ends = [allowed_rate(server.scaled(factor), load, goals, limit / factor) for factor in steps.factors]
     return steps.figure((typical, *ends), "requests/s")
 
 

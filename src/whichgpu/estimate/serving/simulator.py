@@ -14,7 +14,9 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
+from whichgpu.estimate.serving.early_stop import CHECKED_ARRIVALS, MissLimit
 from whichgpu.estimate.serving.scheduler import Hashes, RequestLog, Scheduler
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.step_tables import StepTables
@@ -41,6 +43,7 @@ class SimulationOutcome(msgspec.Struct, frozen=True):
     peak_cache: float  # highest share of the KV blocks in use
     batch_seconds: Array  # seconds, indexed by the number of running sequences of a scheduler
     batch_steps: Array
+    complete: bool = True  # False if it was ended early because too many requests missed an objective
 
     @property
     def answered(self) -> Array:
@@ -57,19 +60,23 @@ def simulate(
     routing: RoutingPolicy = "least",
     concurrency: int | None = None,
     hash_tokens: int = 0,
+    misses: MissLimit | None = None,
 ) -> SimulationOutcome:
     """Serve arrivals, in order of time, on `replicas` replicas; each has one batch in flight per pipeline stage.
 
     With `concurrency` arrival times are ignored: that many clients each send a request when their previous one is answered.
+    With `misses` the simulation ends as soon as too many requests have missed an objective.
     """
     loop = _ServerLoop(steps, limits, replicas, stages, routing, hash_tokens)
+    complete = True
     if concurrency is None:
-        loop.serve(iter(arrivals))
+        complete = loop.serve(iter(arrivals), misses)
     else:
         loop.serve_clients(iter(arrivals), concurrency)
     log = loop.log
     span = max(log.finished, default=0.0) - (log.arrived[0] if log.arrived else 0.0)
-    return simulation_outcome(log, loop.schedulers, loop.refused, span)
+    outcome = simulation_outcome(log, loop.schedulers, len(log.refused), span)
+    return outcome if complete else replace(outcome, complete=False)
 
 
 class _ServerLoop:
@@ -80,16 +87,20 @@ class _ServerLoop:
         pipelines = [[0.0] * stages if stages > 1 else None for _ in range(replicas)]
         self.schedulers = [Scheduler(steps, limits, self.log, hash_tokens, one) for one in pipelines for _ in range(stages)]
         self.events: list[tuple[float, int]] = []  # time at which a scheduler's step ends, and the scheduler's index
-        self.routed = self.refused = 0
+        self.routed = 0
         self.random = Random(replicas)  # The fixed seed gives the same draws every time.
         self.now = 0.0
 
-    def serve(self, arrivals: Iterator[Arrival]) -> None:
-        """Start each request at its arrival time."""
-        for time, prompt, output, hashes in arrivals:
+    def serve(self, arrivals: Iterator[Arrival], misses: MissLimit | None = None) -> bool:
+        """Start each request at its arrival time; return False if it ended early because too many requests missed a limit."""
+        outside = self.limits.request_latency
+        for number, (time, prompt, output, hashes) in enumerate(arrivals):
             self._run_until(time)
+            if misses and not number % CHECKED_ARRIVALS and misses.exceeded(self.log, time, outside):
+                return False
             self._arrive(time, prompt, output, hashes)
         self._run_until(inf)
+        return True
 
     def serve_clients(self, arrivals: Iterator[Arrival], clients: int) -> None:
         """Start each request when a client is free."""
@@ -127,7 +138,7 @@ class _ServerLoop:
         number = self.log.add(time, prompt, output, hashes)
         size = self.limits.block_tokens
         if -(-(prompt + output) // size) * size > self.limits.cache_tokens:
-            self.refused += 1
+            self.log.refused.append(number)
             self.log.hashes.pop(number, None)
             return False
         index = self._route()

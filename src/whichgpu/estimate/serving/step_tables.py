@@ -85,14 +85,16 @@ class StepQueries:
                 by_batch = [np.interp(self._every_batch, self._tokens, row[self._decode_split :]) for row in decode_host]
                 by_rows = np.interp(self._every_row, self._rows, mixed_host[0][: self._mixed_splits[0]])
                 by_tokens = by_batch[0] - by_rows[0]
-                # Outside CUDA graphs the host launches decode attention as well: the last chunk with the smallest batch shows it.
-                batch = int(self._decode_batches[1])
-                both = mixed_host[0][self._mixed_splits[1] - len(self._decode_batches) + 1]
-                launches = max(0.0, float(both - by_rows[int(self._chunks[-1]) + batch - 1] - by_tokens[batch - 1]))
+                # Outside CUDA graphs the host launches decode attention as well: the first and the last chunk with the smallest
+                # batch show it. Steps are outside graphs beyond some size, or mixed steps at any size.
+                batch, columns = int(self._decode_batches[1]), len(self._decode_batches)
+                both = mixed_host[0][self._mixed_splits[0] : self._mixed_splits[1]][[1, 1 - columns]] - by_tokens[batch - 1]
+                shortest, launched = np.maximum(0.0, both).tolist()
+                outside = (by_rows > 0.0) | (shortest > by_rows[batch])
                 host = {
                     "_host_tokens": [0.0, *by_tokens.tolist()],
                     "_host_rows": [0.0, *by_rows.tolist()],
-                    "_host_mixed": [0.0, *np.where(by_rows > 0.0, by_rows + launches, 0.0).tolist()],
+                    "_host_mixed": [0.0, *np.where(outside, launched, 0.0).tolist()],
                     "_serial": [float(mixed_host[1][0]), *by_batch[1].tolist()],
                 }
         attention, tokens = np.split(decode, [self._decode_split])

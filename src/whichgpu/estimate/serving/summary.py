@@ -61,7 +61,7 @@ def summarise(
 ) -> Summary:
     """Return latencies and rates of a simulation without its warm-up if arrivals were drawn; `bands` adds TPOT by batch size."""
     count = len(outcome.arrived)
-    start = int(WARM_UP_SHARE * count) if load is not None and load.steady else 0
+    start = warm_up(load, count)
     chosen = outcome.answered & (np.arange(count) >= start)
     ttft = (outcome.first - outcome.arrived)[chosen]
     latency = (outcome.finished - outcome.arrived)[chosen]
@@ -88,6 +88,11 @@ def summarise(
         concurrency=batch_size_bands(outcome) if bands else (),
         growing=_growing(outcome, start),
     )
+
+
+def warm_up(load: Load | None, requests: int) -> int:
+    """Return how many of the first requests of a simulation are not counted: none unless their arrival times are drawn."""
+    return int(WARM_UP_SHARE * requests) if load is not None and load.steady else 0
 
 
 def enough_requests(requests: int, percentile: float) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import log
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from whichgpu.catalog.evidence_search.index import evidence_index
+from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.left_out import left_out_table
 
 OWN_SOURCES = "h200"  # Beginning of the ids of our own measurements, all on one GPU: a fit without it would have little left.
 OWN_SOURCE_ID = "speed-h200"  # Id of these in the catalog's table of sources.
 LANGUAGE = ("decoder", "MoE", "MLA", "encoder", "encoder-decoder")  # Kinds of models that process text.
-KEYS = ("gpu", "task", "source", "engine", "model", "precision", "field")  # Fields by which errors are grouped.
+KEYS = ("gpu", "maker", "gpus", "task", "source", "engine", "model", "precision", "field")  # What errors are grouped by.
+Fold = Literal["model", "gpu", "source"]  # What a fit left out together with the row.
 KINDS = {"serve": "generate"}  # Kinds of measured times that count as another.
 
 
@@ -45,6 +49,11 @@ class AccuracyPair(msgspec.Struct, frozen=True):
     inside: bool
 
     @property
+    def maker(self) -> str:
+        """Maker of the GPU."""
+        return _makers()[self.gpu]
+
+    @property
     def distance(self) -> float:
         """Absolute log error of the prediction: half the measured time counts the same as double."""
         return abs(log(self.predicted / self.measured))
@@ -54,12 +63,21 @@ PAIR_COLUMNS = AccuracyPair.__struct_fields__
 
 
 @cache
-def accuracy_pairs() -> tuple[AccuracyPair, ...]:
-    """Return all pairs of measured step times and their predictions by fits that left out the GPU in question."""
+def _makers() -> Mapping[str, str]:
+    return {gpu.id: gpu.vendor for gpu in Catalog().gpus}
+
+
+@cache
+def accuracy_pairs(left_out: Fold | None = None) -> tuple[AccuracyPair, ...]:
+    """Return all pairs of measured step times and their predictions by fits that left out the model, the GPU or the source.
+
+    By default it is the GPU; on our own H200, which has most of the rows of its kind, the model.
+    """
     index, table = evidence_index(), left_out_table()
     sources = index.words("source")
-    own = sources.rows_where([word.startswith(OWN_SOURCES) for word in sources.words])
-    logs, lows, highs = (np.where(own, table.column(f"model{end}"), table.column(f"gpu{end}")) for end in ("", "_low", "_high"))
+    own = sources.rows_where([left_out is None and word.startswith(OWN_SOURCES) for word in sources.words])
+    other = left_out or "gpu"
+    logs, lows, highs = (np.where(own, table.column(f"model{end}"), table.column(other + end)) for end in ("", "_low", "_high"))
     rows = np.flatnonzero(np.isfinite(logs) & np.isfinite(lows) & np.isfinite(highs))
     return tuple(_pair(row, *(float(column[row]) for column in (logs, lows, highs))) for row in rows.tolist())
 

@@ -31,6 +31,9 @@ DATA_FOLDER = Path(__file__).parent / "data"
 GENERATION_STEPS = ("prefill", "decode", "generate")
 # Year in which serving engines got kernels for AMD: skinny GEMMs, custom all-reduce (vllm issue 14755), AITER (ROCm/vllm 629).
 ROCM_TUNED_YEAR = 2025
+# Generations and chips that share the corrections of others: Blackwell Ultra runs the kernels of Blackwell (targets sm_100f cover
+# both) on as many SMs and more memory, so that differences between steps measured on one of them must not make it the slower.
+SAME_KERNELS = {"Blackwell 10.3": "Blackwell 10.0", "GB110": "GB100"}
 LOW_POWER_WATTS = 80  # watts; a card with this power limit or less cannot sustain its clocks
 
 # Fields of `CorrectionKey` that select the multipliers at each level, most general level first; those of all levels apply (their
@@ -159,7 +162,10 @@ def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Co
     row = architecture_of(gpu)
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))
-    return CorrectionKey(engine, year, task, unit, gpu.id, architecture, kind, power_class(gpu), gpu.chip or gpu.id, gpu.vendor)
+    kind, chip = SAME_KERNELS.get(kind, kind), gpu.chip or gpu.id
+    return CorrectionKey(
+        engine, year, task, unit, gpu.id, architecture, kind, power_class(gpu), SAME_KERNELS.get(chip, chip), gpu.vendor
+    )
 
 
 def power_class(gpu: Gpu) -> str:

@@ -82,8 +82,9 @@ def evaluate_grid(
 
 
 def scheduled_sequences(workload: Workload, batch: Number) -> Number:
-    """Return the sequences a serving engine schedules at every token; 0 without a serving engine."""
-    return batch if engine_record(workload.engine).style == "serving" else 0.0
+    """Return the sequences a serving engine schedules at every token, by vLLM's host work of 2024; 0 for other engines."""
+    engine = engine_record(workload.engine, workload.year)
+    return batch * engine.host.sequence_work if engine.style == "serving" else 0.0
 
 
 def uncorrected_terms(lowered: LoweredStep, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:

@@ -25,7 +25,9 @@ from whichgpu.catalog.evidence_search.index import (
 
 LEFT_OUT_FILE = Path(__file__).parent / "data" / "left_out.bin"
 FOLDS = ("model", "gpu", "source")  # What a fit left out together with the row.
-COLUMNS = ("fit", *(f"{fold}{end}" for fold in FOLDS for end in ("", "_low", "_high")))
+ROOFLINE = "roofline"  # Column: log error of FLOPs over peak or bytes over bandwidth, operator by operator (one GPU).
+HOST = "host"  # Column: log of the host's time over the device's by the shipped fit (one GPU, kernels launched one by one).
+COLUMNS = ("fit", *(f"{fold}{end}" for fold in FOLDS for end in ("", "_low", "_high")), ROOFLINE, HOST)
 SCALE = 1000  # Logarithms are stored as whole thousandths.
 MISSING = -(2**15)  # Stored where there is no value.
 
@@ -49,8 +51,9 @@ class LeftOutTable:
     def column(self, name: str) -> np.ndarray:
         """Return a column (of COLUMNS) with one item per row of the evidence table."""
         if name not in self._columns:
-            items = read_items(self.stored[name])
-            logs = np.append(np.where(items == MISSING, np.nan, items / SCALE), np.nan)  # The last is for rows without any.
+            items = read_items(self.stored[name if name in self.stored else "fit"])
+            logs = np.where(items == MISSING, np.nan, items / SCALE)
+            logs = np.append(logs if name in self.stored else np.full(len(items), np.nan), np.nan)  # The last: rows without any.
             self._columns[name] = logs[self._place_of_row]
         return self._columns[name]
 

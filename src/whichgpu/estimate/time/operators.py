@@ -67,9 +67,10 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "embedding_backward": "memory",
     "dropout": "memory",
     "optimizer": "memory",
+    "host_read": "memory",  # weights in host memory; role: cpu (computed there), pcie (copied to the GPU)
 }
 # Timing model ("curve") of each kind of operator: that of its class, or its own.
-CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq"}
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq", "host_read": "host"}
 
 
 class Op(msgspec.Struct, frozen=True):

@@ -22,14 +22,14 @@ def step_confidence(
     workload: Workload, shape: Shape, gpu: Gpu, kind: str, bound: str, calibration: Calibration | None = None
 ) -> Confidence:
     """Return the confidence in a step's time. `calibration` holds the user's own measurements on one GPU, if there are any."""
-    own = calibration.own_confidence(workload.engine or default_engine(), gpu.id, kind) if calibration else None
-    if own is not None:
-        return own
     family = architecture_of(gpu).roofline
     confidence = (
         roofline_confidence(family, gpu.id, kind) if family else confidence_of(axes_of(workload, shape, gpu, kind, bound))
     )
     low, high = widened((confidence.low, confidence.high), workload, gpu)
+    own = calibration.own_confidence(workload.engine or default_engine(), gpu.id, kind) if calibration else None
+    if own is not None:  # A few measurements, or scattered ones, never make a range wider than it is without them.
+        return replace(own, low=max(own.low, low), high=min(own.high, high))
     return replace(confidence, low=low, high=high)
 
 

@@ -60,7 +60,7 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     if answer.serving and answer.serving.saturated:
         session.say(serving.overload(answer, answer.serving))
     if answer.time:
-        session.say(_speed(answer) if answer.fits != "no" else msg("estimate.if-it-fitted", what=_speed(answer)))
+        session.say(speed(answer) if answer.fits != "no" else msg("estimate.if-it-fitted", what=speed(answer)))
     serving.say_load(session, answer)
     if answer.run:
         session.say(_run(answer.run) if answer.fits != "no" else msg("estimate.run-if-it-fitted", what=_run(answer.run)))
@@ -115,7 +115,7 @@ def _words(figure: Figure) -> tuple[str, ...]:
     return tuple(with_unit(number, figure.unit) for number in _numbers(figure))
 
 
-def _speed(answer: EstimateAnswer) -> Message:
+def speed(answer: EstimateAnswer) -> Message:
     """Return a sentence with the time of a step, throughput, and what bounds it (memory, compute or launches)."""
     assert answer.time is not None
     assert answer.throughput is not None

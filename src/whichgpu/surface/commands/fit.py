@@ -26,7 +26,7 @@ MAX_REMEDY_GPUS = 3  # Number of GPUs whose remedies are printed; JSON has those
 @command("fit", FitRequest, fit, chart="memory.memory_chart")
 def show(session: Session, answer: FitAnswer) -> int:
     """Print verdicts by GPU, memory parts and remedies; exit code 1 if the model fits on none."""
-    error = _refusal(answer) if all(row.fits == "no" for row in answer.gpus) else None
+    error = nothing_fits(answer) if all(row.fits == "no" for row in answer.gpus) else None
     if session.format == "json":
         failure = {"error": error_body(error, session.language)} if error else {}
         session.emit({"ok": error is None, **document(answer, session.language)} | failure)
@@ -43,7 +43,7 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
     if session.show_files(answer.emitted):
         return
     gpus, left = _ordered(session, answer)
-    rows = [_row(row) for row in gpus]
+    rows = [fit_row(row) for row in gpus]
     usual = [name for name in COLUMNS if name != "largest_context" or any(row.largest_context is not None for row in answer.gpus)]
     session.show(answer, rows, usual)
     if session.format == "csv":
@@ -72,7 +72,8 @@ def _ordered(session: Session, answer: FitAnswer) -> tuple[Sequence[FitRow], int
     return first, len(rows) - len(first)
 
 
-def _row(row: FitRow) -> dict[str, Any]:
+def fit_row(row: FitRow) -> dict[str, Any]:
+    """Return a GPU's verdict as a row of a table."""
     return {name: getattr(row, name) for name in ("gpu", *COLUMNS)} | {"remedies": [remedy.id for remedy in row.remedies]}
 
 
@@ -88,7 +89,8 @@ def sentence(answer: FitAnswer) -> Message:
     return msg("fit.named", what=_what(answer), need=need, verdicts=parts)
 
 
-def _refusal(answer: FitAnswer) -> NoAnswer:
+def nothing_fits(answer: FitAnswer) -> NoAnswer:
+    """Return the error for a workload that fits on none of the GPUs, with remedies."""
     largest = max(answer.gpus, key=lambda row: row.usable, default=None)
     if largest is None:
         return NoAnswer("no-gpu", msg("error.no-gpu", n=0), msg("hint.loosen"))

@@ -12,6 +12,7 @@ import msgspec
 
 from whichgpu.api.measure.endpoint import EndpointAnswer
 from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer, headline
+from whichgpu.api.measure.stored_records import RecordsAnswer
 from whichgpu.api.request.field import flag_of
 from whichgpu.api.request.machine import MeasureRequest
 from whichgpu.api.request.read import read, workload
@@ -23,6 +24,7 @@ from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.record import MicroResult, Record, StepResult
 from whichgpu.surface.commands.command import Request, command, command_named, read_flags
 from whichgpu.surface.commands.render.endpoint import show_endpoint
+from whichgpu.surface.commands.render.records import show_records
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import ParsedWorkload
@@ -39,20 +41,36 @@ class TransferredRecord(msgspec.Struct, frozen=True):
     path: str
 
 
-def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | TransferredRecord | EndpointAnswer:
-    """Benchmark this machine's GPU or a server, verify an estimate, or export or import a measurement record, as requested."""
+Answer = MeasureAnswer | VerifyAnswer | TransferredRecord | EndpointAnswer | RecordsAnswer
+ACTIONS = ("endpoint", "share", "imported", "records", "forget")  # Fields of which a request has at most one.
+
+
+def measure(session: Session, request: Request) -> Answer:
+    """Benchmark this machine's GPU or a server, verify an estimate, or export, import, list or forget records, as requested."""
     from whichgpu.api.measure.measure import import_record, share_record, verify
 
     values = read(MeasureRequest, request, session.spell)
-    if sum(name in values for name in ("verify", "share", "imported")) > 1:
+    actions = [name for name in ACTIONS if name in values]
+    if len(actions) > 1 or ("verify" in values and {"share", "records", "forget"} & set(actions)):
         raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
-    if values.get("endpoint") is not None:
+    if "endpoint" in values:
         return _measure_endpoint(session, values)
     if extra := next((name for name in ("concurrency", "yes") if name in values), None):
         raise UsageError("usage", msg("error.endpoint-only", flag=flag_of(extra)), msg("hint.bad-endpoint"))
+    if "records" in values or "forget" in values:
+        from whichgpu.api.measure.stored_records import forget_record, list_records
+
+        return forget_record(values["forget"], session.catalog) if "forget" in values else list_records(session.catalog)
     if path := values.get("share"):
         return TransferredRecord("measure.shared", share_record(path), str(request["share"]))
     if path := values.get("imported"):
+        from whichgpu.api.measure.load_tests import import_load_tests, is_load_test_file
+
+        if is_load_test_file(path):
+            claim = read_claim(values["verify"]) if "verify" in values else None
+            return import_load_tests(path, claim, session.catalog, session.today, not values.get("no_keep"))
+        if "verify" in values:
+            raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
         record = import_record(path, session.catalog, session.today)
         return TransferredRecord("measure.imported", record, str(request["imported"]))
     try:
@@ -84,9 +102,6 @@ def read_claim(text: str) -> ParsedWorkload:
 def _measure_endpoint(session: Session, values: Mapping[str, Any]) -> EndpointAnswer:
     from whichgpu.api.measure import endpoint as verbs
 
-    if extra := next((name for name in ("share", "imported") if name in values), None):
-        flag = "--import" if extra == "imported" else flag_of(extra)
-        raise UsageError("usage", msg("error.endpoint-alone", flag=flag), msg("hint.see-help", command="whichgpu measure"))
     question = verbs.EndpointQuestion(
         values["endpoint"],
         verbs.parse_levels(values["concurrency"]) if "concurrency" in values else verbs.LEVELS,
@@ -116,8 +131,10 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
 
 
 @command("measure", MeasureRequest, ask=measure)
-def show(session: Session, answer: MeasureAnswer | VerifyAnswer | TransferredRecord | EndpointAnswer) -> int:
-    """Print benchmark results, whether an estimate was confirmed, or where a measurement record was written."""
+def show(session: Session, answer: Answer) -> int:
+    """Print benchmark results, whether an estimate was confirmed, where a record was written, or the stored records."""
+    if isinstance(answer, RecordsAnswer):
+        return show_records(session, answer)
     if isinstance(answer, EndpointAnswer):
         return show_endpoint(session, answer)
     if isinstance(answer, VerifyAnswer):

@@ -9,13 +9,21 @@ from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
+FITTING_COLUMNS = ("id", "parameters", "precision", "needed", "throughput.value")
+LOCAL_COLUMNS = ("name", "place", "parameters", "path")
 COLUMNS = ("id", "kind", "parameters", "layers", "license", "released")
 
 
 @command("models", ModelsRequest, verbs.models)
 def show(session: Session, answer: verbs.ModelsAnswer) -> None:
     """Print a list of models, or every fact about the one named."""
+    if answer.local or not answer.models:
+        session.show(answer, answer.local, LOCAL_COLUMNS, msg("models.local", n=len(answer.local)))
+        return
     headline = msg("models.count", n=len(answer.models))
+    if answer.models[0].needed is not None:
+        session.show(answer, answer.models, FITTING_COLUMNS, msg("models.fitting", n=len(answer.models)))
+        return
     if session.has_names and len(answer.models) == 1:
         session.show_one(answer, answer.models[0], headline)
         say_sources(session, answer.sources)

@@ -9,7 +9,15 @@ from whichgpu.base.units import format_amount, significant
 from whichgpu.decide.answer.build_answer import VERIFY_GPU
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, cost_parts, unit_costs
+from whichgpu.surface.candidate_cells import (
+    any_seller_line,
+    candidate_cell,
+    candidate_summary,
+    columns,
+    cost_parts,
+    uncertainty_lines,
+    unit_costs,
+)
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.evidence import say_evidence
 from whichgpu.surface.commands.render.listing import say_sources
@@ -65,6 +73,7 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
     if best.purchase is None or kind != "mix":
         ends = {"cheapest": candidate_summary(answer.cheapest, kind), "fastest": candidate_summary(answer.fastest, kind)}
         lines.append(msg("recommend.front", **ends))
+    lines += uncertainty_lines(answer)
     if answer.fallback is not None:
         term = msg(f"term.{answer.fallback.term}")
         lines.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))
@@ -74,6 +83,8 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
             for one in answer.shares
         )
         lines.append(msg("recommend.shares", what=shares))
+    if answer.any_seller is not None:
+        lines.append(any_seller_line(answer.any_seller, kind))
     if answer.with_cuda is not None:
         lines.append(msg("recommend.with-cuda", what=candidate_summary(answer.with_cuda, kind)))
     lines += [reason for reasons in answer.why_not.values() for reason in reasons]

@@ -65,7 +65,7 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
     model_type = Fields(config, name).word("model_type", default=outer.word("model_type") if outer else "")
     family = families.family_name(model_type)
     fields = Fields(_flattened(config, family), name, prefix, DEFAULTS.get(family))
-    if model_type in families.UNSUPPORTED or "linear_attention" in fields.words("layer_types"):
+    if model_type in families.UNSUPPORTED:
         raise UsageError(
             "unsupported-model", msg("error.unsupported-model", name=name, type=model_type), msg("hint.unsupported-model")
         )

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf.families import FAMILIES, Family, family_name
 from whichgpu.workload.hf.fields import Fields
-from whichgpu.workload.hf.mixture import experts_of, latent_of
+from whichgpu.workload.hf.hybrid import mixer_of, pattern_of
+from whichgpu.workload.hf.mixture import experts_of, indexer_of, latent_of
 from whichgpu.workload.shapes import Transformer
 
 ACTIVATIONS = {
@@ -25,6 +26,15 @@ ACTIVATIONS = {
     "quick_gelu": "quick_gelu",
 }
 MAX_CONTEXT_TOKENS = 10**9  # Largest context in tokens that a config may state (assumed).
+CONTEXT_KEYS = (
+    "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length", "model_max_length",
+)  # fmt: skip
+WINDOW_KEYS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
+HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+FOUR_TIMES_WIDE = (
+    "gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon", "openai-gpt", "gpt_neox_japanese",
+)  # fmt: skip
+OUTPUT_GATES = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # families whose attention has an output gate
 CONTEXT = 2048  # Context in tokens if the config states none (assumed).
 STRETCHED = ("linear", "dynamic", "yarn")  # Kinds of RoPE scaling whose factor is not included in max_position_embeddings.
 
@@ -34,12 +44,16 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
     name = family_name(model_type)
     family = _as_configured(fields, name, FAMILIES.get(name, FAMILIES["llama"]))
     hidden = fields.size("hidden_size", "n_embd", "d_model", "dim")
-    layers = fields.layers("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    heads = fields.size("num_attention_heads", "n_head", "n_heads", "num_heads", high=100_000)
+    pattern = pattern_of(fields, name, 0) if name == "nemotron_h" else ""
+    layers = len(pattern) or fields.layers("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    layers *= 2 if name == "longcat_flash" else 1  # Each of LongCat's layers has two attentions with an MLP after each.
+    pattern = pattern or pattern_of(fields, name, layers)
+    attends = not pattern or pattern.strip("r-+R") != ""
+    heads = fields.size(*HEAD_KEYS, high=100_000) if attends else 1
     mla = latent_of(fields)
     head_dim = mla.nope_dim + mla.rope_dim if mla else _head_dim(fields, hidden, heads)
-    kv_heads = heads if mla else _kv_heads(fields, name, heads)
-    ffn = _ffn(fields, name, hidden)
+    kv_heads = heads if mla or not attends else _kv_heads(fields, name, heads)
+    ffn = 1 if pattern.strip("r") == "" and pattern else _ffn(fields, name, hidden)
     context = _context(fields, name)
     window, global_every = _window(fields, family, layers, context)
     shape = Transformer(
@@ -71,11 +85,16 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
         global_every=global_every,
         experts=experts_of(fields, name, hidden),
         mla=mla,
+        sparse=indexer_of(fields),
+        recurrent=mixer_of(fields, name) if pattern else None,
+        pattern=pattern,
         head_bias=family.head_bias,
         norm_affine=family.norm_affine,
         norm_bias=family.norm_bias,
-        layer_other=_layer_other(name, family, heads, kv_heads, head_dim),
+        layer_other=_layer_other(fields, name, family, (hidden, heads, kv_heads, head_dim)),
     )
+    if "hidden_size_per_layer_input" in fields:
+        shape = _with_layer_inputs(fields, shape)
     return _projected(fields, shape) if name == "opt" else shape
 
 
@@ -145,15 +164,27 @@ def _ffn(fields: Fields, name: str, hidden: int) -> int:
     """Return the width of the MLP; GPT-style configs omit it and mean four times the hidden size."""
     if name == "mpt":
         return hidden * fields.size("expansion_ratio", default=4, high=64)
-    four = 4 * hidden if name in ("gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon") else None
+    four = 4 * hidden if name in FOUR_TIMES_WIDE else fields.size("moe_intermediate_size", default=0) or None
     first = ("intermediate_size_mlp",) if name == "llama4" else ()
     both = 2 if name == "qwen" else 1  # Configs of the first Qwen models state the widths of the gate and up matrices as one sum.
-    keys = (*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim")
-    return fields.size(*keys, default=four, low=both) // both
+    keys = (*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "dim_ff", "dff")
+    stated = fields.size(*keys, default=four, low=both) // both
+    if name == "lfm2" and fields.flag("block_auto_adjust_ff_dim", default=True):
+        multiple = fields.size("block_multiple_of", default=256)
+        return -(-(2 * stated // 3) // multiple) * multiple
+    return stated // 2 if name == "recurrent_gemma" else stated
 
 
 def _context(fields: Fields, name: str) -> int:
-    keys = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
+    keys = (
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+        "max_seq_len",
+        "seq_length",
+        "max_sequence_length",
+        "model_max_length",
+    )
     stated = fields.size(*keys, default=CONTEXT, high=MAX_CONTEXT_TOKENS)
     scaling = fields.nested("rope_scaling") or fields.nested("rope_parameters")
     if scaling is None or name == "gemma3" or scaling.word("rope_type", "type") not in STRETCHED:
@@ -168,7 +199,13 @@ def _context(fields: Fields, name: str) -> int:
 def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[int, int]:
     """Return the window in tokens of sliding-window or chunked attention, and every how many layers one has full attention."""
     window = fields.size(
-        "sliding_window", "attention_chunk_size", "window_size", default=family.window, low=0, high=MAX_CONTEXT_TOKENS
+        "sliding_window",
+        "attention_chunk_size",
+        "window_size",
+        "attention_window_size",
+        default=family.window,
+        low=0,
+        high=MAX_CONTEXT_TOKENS,
     )
     kinds = fields.words("layer_types") or fields.words("attention_layers")
     if not window or not fields.flag("use_sliding_window", default=family.windowed or bool(kinds)) or (window >= context > 0):
@@ -181,12 +218,26 @@ def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[
     return (0, 0) if every == 1 else (window, every)
 
 
-def _layer_other(name: str, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
-    """Return the parameters of one decoder layer that no other field of the shape covers."""
-    # GPT-OSS has an attention sink per head, Apertus two parameters in its activation function.
-    sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)
+def _layer_other(fields: Fields, name: str, family: Family, sizes: tuple[int, int, int, int]) -> int:
+    """Return the parameters of one attention layer that no other field of the shape covers."""
+    hidden, heads, kv_heads, head_dim = sizes
+    # Qwen3-Next and its kin gate the output of attention by a projection as wide as the queries.
+    gate = hidden * heads * head_dim if fields.flag("attn_output_gate", default=name in OUTPUT_GATES) else 0
+    # GPT-OSS has an attention sink per head, Apertus two parameters in its activation, Persimmon biases of query and key norms.
+    sinks = {"gpt_oss": heads, "apertus": 2, "persimmon": 2 * head_dim, "fuyu": 2 * head_dim}.get(name, 0)
     wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0
-    return sinks + wide
+    return gate + sinks + wide
+
+
+def _with_layer_inputs(fields: Fields, shape: Transformer) -> Transformer:
+    """Add Gemma 4's embeddings of every layer: a narrow vector per token and layer, with projections in and out of the layer."""
+    width = fields.size("hidden_size_per_layer_input", low=0)
+    rows = fields.size("vocab_size_per_layer_input", default=shape.vocab, high=10**8)
+    if not width:
+        return shape
+    of_layer = 2 * width * shape.hidden + shape.hidden
+    outside = shape.layers * width * (rows + shape.hidden) + width
+    return replace(shape, layer_other=shape.layer_other + of_layer, other=shape.other + outside)
 
 
 def _projected(fields: Fields, shape: Transformer) -> Transformer:

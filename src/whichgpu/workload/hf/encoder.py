@@ -24,14 +24,21 @@ class EncoderFamily(msgspec.Struct, frozen=True):
 
 ENCODERS: Mapping[str, EncoderFamily] = {
     "bert": EncoderFamily(),
+    "bert-generation": EncoderFamily(token_types=0),
+    "big_bird": EncoderFamily(),
     "camembert": EncoderFamily(token_types=1),
+    "data2vec-text": EncoderFamily(token_types=1),
     "deberta": EncoderFamily(token_types=0, pooled=False),
     "deberta-v2": EncoderFamily(token_types=0, pooled=False),
     "distilbert": EncoderFamily(token_types=0, pooled=False),
     "ernie": EncoderFamily(),
+    "megatron-bert": EncoderFamily(),
     "modernbert": EncoderFamily(token_types=0, pooled=False),
     "mpnet": EncoderFamily(token_types=0, relative=True),
     "roberta": EncoderFamily(token_types=1),
+    "roberta-prelayernorm": EncoderFamily(token_types=1),
+    "roc_bert": EncoderFamily(),
+    "roformer": EncoderFamily(),
     "xlm-roberta": EncoderFamily(token_types=1),
     "xlm-roberta-xl": EncoderFamily(token_types=1),
 }

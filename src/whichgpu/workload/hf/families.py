@@ -71,6 +71,25 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_neo": replace(_GPT, qkv_bias=False, tied=True, position_offset=0, window=256, global_every=2),
     "gpt_neox": replace(_GPT, activation="gelu", rope=True, parallel=True),
     "gpt_oss": Family(qkv_bias=True, out_bias=True, global_every=2),
+    "biogpt": replace(_GPT, activation="gelu", tied=True, position_offset=2),
+    "falcon_mamba": Family(tied=True),
+    "fuyu": replace(_GPT, activation="relu2", rope=True, qk_norm=True),
+    "gemma4": replace(_GEMMA, norms=4, qk_norm=True, global_every=6),
+    "gpt_neox_japanese": replace(_GPT, qkv_bias=False, out_bias=False, mlp_bias=False, activation="gelu", rope=True),
+    "jais2": replace(_GPT, activation="relu2", rope=True),
+    "nanochat": Family(gated=False, activation="relu2", norm_affine=False),
+    "openai-gpt": replace(_GPT, tied=True, position_offset=0, dropout=0.1),
+    "persimmon": replace(_GPT, activation="relu2", rope=True, qk_norm=True),
+    "xglm": replace(_GPT, activation="gelu", tied=True),
+    "mamba": Family(tied=True),
+    "lfm2": Family(qk_norm=True, tied=True),
+    "lfm2_moe": Family(qk_norm=True, tied=True),
+    "nemotron_h": Family(gated=False, activation="relu2"),
+    "olmo_hybrid": Family(qk_norm=True, wide_qk_norm=True),
+    "qwen3_5": Family(qk_norm=True),
+    "qwen3_5_moe": Family(qk_norm=True),
+    "qwen3_next": Family(qk_norm=True),
+    "recurrent_gemma": replace(_GEMMA, out_bias=True, mlp_bias=True),
     "gptj": replace(_GPT, qkv_bias=False, out_bias=False, head_bias=True, rope=True, norms=1, parallel=True),
     "hunyuan_v1_dense": Family(qk_norm=True, tied=True),
     "hunyuan_v1_moe": Family(qk_norm=True, tied=True),
@@ -100,6 +119,11 @@ FAMILIES: Mapping[str, Family] = {
 # Families whose layers have the same parameters and operators as another family's.
 SAME: Mapping[str, str] = {
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
+    "gemma4_unified": "gemma4",
+    "gemma4_unified_assistant": "gemma4",
+    "gemma4_unified_text": "gemma4",
+    "gpt-sw3": "gpt2",
     "glm4v": "glm4",
     "glm4v_moe": "glm4_moe",
     "llama4_text": "llama4",
@@ -108,6 +132,8 @@ SAME: Mapping[str, str] = {
     "qwen2_vl_text": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5_moe",
     "qwen3_vl": "qwen3",
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe": "qwen3_moe",
@@ -126,6 +152,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     },
     "gemma2": {"head_dim": 256, "sliding_window": 4096},
     "gemma": {"head_dim": 256},
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "glm4_moe": {"head_dim": 128},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
     "qwen2_moe": {
         "num_experts": 60,
@@ -141,9 +169,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 # Model types with state-space, recurrent or other layers, which must not be counted as attention and MLP.
 UNSUPPORTED = frozenset(
-    "albert bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba jetmoe kimi_linear lfm2 lfm2_moe longformer "
-    "mamba mamba2 minimax nemotron_h olmo_hybrid openelm qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma reformer rwkv xlstm "
-    "zamba zamba2".split()
+    "albert blt deepseek_v4 gemma3n gemma3n_text hrm_text jetmoe longformer moshi musicgen musicgen_melody openelm qwen4_exp "
+    "qwen4_exp_text reformer rwkv xlm xlnet xlstm zamba zamba2".split()
 )
 
 

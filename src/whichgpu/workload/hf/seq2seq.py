@@ -9,7 +9,9 @@ from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.shapes import Transformer
 
 T5_LIKE = ("t5", "mt5", "umt5")
-BART_LIKE = ("bart", "mbart")
+BART_LIKE = ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart")
+FINAL_NORM = ("bigbird_pegasus", "blenderbot", "mbart", "pegasus")
+FIXED_POSITIONS = ("marian", "pegasus")  # Their positions are sines, which are not learned.
 SEQ2SEQ = (*T5_LIKE, *BART_LIKE, "whisper")
 
 
@@ -62,12 +64,13 @@ def _t5(fields: Fields, model_type: str) -> Transformer:
 def _bart(fields: Fields, model_type: str) -> Transformer:
     """Return BART's shape (arXiv 1910.13461), with norms after each block; mBART has them before it, and a final one."""
     shape = _encoded(fields, model_type)
+    rows = 0 if model_type in FIXED_POSITIONS else shape.max_context + 2
     return replace(
         shape,
-        positions=shape.max_context + 2,
-        other=(shape.max_context + 2) * shape.hidden,  # The encoder has its own table of positions.
+        positions=rows,
+        other=rows * shape.hidden,  # The encoder has its own table of positions.
         embedding_norm=True,
-        final_norm=model_type == "mbart",
+        final_norm=model_type in FINAL_NORM,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.model_files.bounded_read import MAX_CONFIG_BYTES, parse_config, read_config
+from whichgpu.workload.model_files.local import hub_root
 
 HOST = "huggingface.co"
 TIMEOUT = 10.0  # Seconds to wait for the server (assumed).
@@ -92,10 +93,7 @@ def _cache() -> Path:
 
 def _their_caches(owner: str, name: str) -> list[Path]:
     """Return snapshot folders in the cache of Hugging Face's own tools: the branch `main` first, then the newest."""
-    hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    home = os.environ.get("HF_HOME")
-    root = Path(hub) if hub else (Path(home) if home else Path("~/.cache/huggingface").expanduser()) / "hub"
-    folder = root / f"models--{owner}--{name}"
+    folder = hub_root() / f"models--{owner}--{name}"
     try:
         with (folder / "refs" / "main").open(encoding="ascii", errors="replace") as file:
             reference = file.read(64).strip()

@@ -9,12 +9,12 @@ import pytest
 from calibration.fit_groups import GroupDesign
 from calibration.group_alone import key, replicas_of
 from calibration.group_examples import group_examples
-from calibration.group_scores import HeldRow
 from evidence.group_rows import foundry, with_layout
 from evidence.published import Published
 from evidence.reasons import Reason
 from msgspec.structs import replace
 
+from benchmarks.accuracy_many import Scaled
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
 
@@ -82,11 +82,10 @@ def test_mosaic_tables_are_fsdp_over_nodes_of_eight() -> None:
 
 
 def test_scaling_is_weak_under_data_parallelism_and_strong_otherwise() -> None:
-    row = HeldRow("s", "g", 4, "train", "train", 1, 4, measured=2.0, predicted=2.0, anchored=2.5, alone=1.5, alone_measured=1.8)
-    assert row.efficiency == pytest.approx((0.9, 0.72))
-    assert row.blind == pytest.approx((0.9, 0.75))
-    cut = replace(row, replicas=1, measured=0.6, anchored=0.5)
-    assert cut.efficiency == pytest.approx((0.75, 0.9))
+    replicas = Scaled(gpus=4, replicas=4, measured=(2.0, 1.8), predicted=(2.0, 1.5))
+    assert replicas.efficiency == pytest.approx((0.9, 0.75))
+    divided = replace(replicas, replicas=1, measured=(0.6, 1.8))
+    assert divided.efficiency == pytest.approx((0.75, 0.1875))
 
 
 def test_the_row_of_one_gpu_matches_by_the_batch_of_a_replica() -> None:

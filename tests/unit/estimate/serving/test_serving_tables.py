@@ -13,6 +13,8 @@ from whichgpu.estimate.serving.kv_capacity import cache_room
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 
+GPU = CATALOG.gpu_by_id["h200-sxm"]
+
 
 @pytest.mark.parametrize(
     ("model", "gpu", "fields"),
@@ -21,6 +23,7 @@ from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
         ("llama-3.1-70b", "h100-sxm", {"gpus": 8}),
         ("llama-3.1-70b", "a100-sxm-80gb", {"gpus": 4, "parallel": {"pp": 4}}),
         ("gemma-2-9b", "l40s", {}),
+        ("qwen3-30b-a3b", "h200-sxm", {}),
     ],
 )
 def test_tables_equal_the_step_model(model: str, gpu: str, fields: dict[str, Any]) -> None:
@@ -41,6 +44,23 @@ def test_tables_equal_the_step_model(model: str, gpu: str, fields: dict[str, Any
     exact = steps.mixed(tokens, before, batch * stages, context)
     assert float(np.mean(np.abs(both / exact - 1))) < 0.005
     assert float(np.max(np.abs(both / exact - 1))) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("model", "year", "launched"),
+    [("qwen3-30b-a3b", 2026, True), ("qwen3-30b-a3b", 2025, False), ("gpt-oss-20b", 2026, False), ("llama-3.1-8b", 2026, False)],
+)
+def test_mixed_steps_of_mixtures_are_launched_at_any_size(model: str, year: int, launched: bool) -> None:
+    """vLLM of 2026: a short prompt takes as much host time as one outside graphs if it shares its step with decode tokens."""
+    workload, shape = workload_and_shape(model, engine="vllm", year=year)
+    steps = EngineSteps(workload, shape, GPU, separate=True)
+    host = steps.mixed([100.0, 100.0, 4000.0], 0.0, [0.0, 8.0, 8.0], 500.0)[1]
+    assert host[2] > 10 * host[0]
+    assert bool(host[1] > 0.9 * host[2]) is launched
+    tables = StepTables(steps, TableSizes(16, 4096, 2048))
+    assert tables.mixed(100, 0.0, 8, 500.0) == pytest.approx(
+        float(EngineSteps(workload, shape, GPU).mixed(100, 0, 8, 500)), rel=0.06
+    )
 
 
 def test_several_prompts_do_not_see_one_another() -> None:

@@ -72,7 +72,8 @@ def test_a_throughput_keeps_what_the_engine_overlaps(engine: str, overlaps: bool
 def test_a_step_is_host_bound_only_if_both_passes_together_are() -> None:
     hosts = Example(9.0, FORWARD, NONE, SETTING, HostMode(True), GROUPS, later=(terms(conv=1.0, backward_calls=2.0), NONE))
     design = Design([example(apart=True), hosts])
-    assert design.host_bound(np.zeros(len(design.parameters))).tolist() == [False, True]
+    both = design.estimates_with(design.calibration(np.zeros(len(design.parameters))), range(2))
+    assert [bool(one.host[0, 0] > one.device[0, 0]) for one in both] == [False, True]
 
 
 @pytest.mark.parametrize(("model", "layers"), [("convnext_tiny", 17), ("efficientnet_b0", 9)])

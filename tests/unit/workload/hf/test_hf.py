@@ -72,10 +72,11 @@ def test_an_unknown_type_with_llamas_keys_keeps_its_name() -> None:
 
 
 def test_recurrent_models_are_refused_rather_than_miscounted() -> None:
-    for config in (LLAMA | {"model_type": "jamba"}, LLAMA | {"layer_types": ["linear_attention", "full_attention"]}):
+    unknown = {"layer_types": ["linear_attention", "full_attention"]}
+    for config, kind in (({"model_type": "jamba"}, "bad-config"), (unknown, "unsupported-model")):
         with pytest.raises(UsageError) as caught:
-            shape_from_config(config, "x")
-        assert caught.value.kind == "unsupported-model"
+            shape_from_config(LLAMA | config, "x")
+        assert caught.value.kind == kind
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.estimate.time.curves import attention, conv, gemm, memory, mmq, moe, roofline
+from whichgpu.estimate.time.curves import attention, conv, gemm, host, memory, mmq, moe, roofline
 from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
@@ -25,6 +25,7 @@ CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
     "attention": attention.seconds,
     "conv": conv.seconds,
     "memory": memory.seconds,
+    "host": host.seconds,
 }
 CURVES_WITH_READ_SHARE: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], tuple[Array, Array]]] = {
     "gemm": gemm.seconds_and_read_share,
@@ -94,14 +95,19 @@ def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters 
     )
 
 
-def floor_totals(ops: Sequence[Op], gpus: GpuColumns, burst: bool = False) -> Array:
-    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]; `burst`: timed alone."""
-    stacks = [group for _, group in stacks_by_curve(merge_equal(ops))]
-    counts = [stack_numbers([op.count for op in group.ops]) for group in stacks]
-    total = np.zeros((len(gpus), batch_count(stacks)))
-    for group, count in zip(stacks, counts, strict=True):
-        total += (floor_seconds(group, gpus, burst) * count).sum(axis=1)
+def floor_totals(ops: Sequence[Op], gpus: GpuColumns) -> Array:
+    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]."""
+    total: Array = floors_by_operator(merge_equal(ops), gpus).sum(axis=1)
     return total
+
+
+def floors_by_operator(ops: Sequence[Op], gpus: GpuColumns, burst: bool = False) -> Array:
+    """Return the least seconds of all calls of each operator, [gpus, operators, batches]; `burst`: each timed alone."""
+    stacks = stacks_by_curve(ops)
+    floors = np.zeros((len(gpus), len(ops), batch_count([group for _, group in stacks])))
+    for places, group in stacks:
+        floors[:, places] = floor_seconds(group, gpus, burst) * stack_numbers([op.count for op in group.ops])
+    return floors
 
 
 def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, batches: int) -> OperatorTotals:

@@ -28,7 +28,10 @@ REFERENCE_COOLER = "titan"  # sold only with NVIDIA's own cooler, so these cards
 # Chips of other vendors have no SMs; the row of their architecture gives the number used instead.
 VENDORS_WITH_SMS = ("nvidia", "amd", "intel", "apple")
 MAX_CACHED_COLUMNS = 256  # entries, one per set of GPUs; beyond this the cache is emptied
+# Targets that run the kernels of another on as many SMs: Blackwell Ultra those of Blackwell (compiled for sm_100f).
+KERNELS_OF_TARGET = {"sm_103": "sm_100"}
 PICO = 1e-12  # joules per picojoule
+PCIE3_LANE, PCIE_SHARE = 0.985e9, 0.8  # bytes/s of a lane of PCIe 3.0 in one direction; share that copies achieve (assumed)
 
 
 class GpuColumns(msgspec.Struct, frozen=True):
@@ -62,6 +65,8 @@ class GpuColumns(msgspec.Struct, frozen=True):
     tdp: Array  # watts; infinite if unknown
     fp32_pj: Array  # picojoules per FLOP if the fit has none; 0 if unknown
     fp16_pj: Array
+    # Bytes/s that copies from host memory achieve; the memory's own if GPU and CPU share it.
+    pcie: Array = msgspec.field(default_factory=lambda: _column([PCIE_SHARE * PCIE3_LANE * 16]))
     distinct: tuple[GpuColumns, NDArray[np.intp]] | None = None  # if GPUs repeat: the distinct ones, each GPU's index
 
     def __len__(self) -> int:
@@ -88,9 +93,17 @@ class GpuColumns(msgspec.Struct, frozen=True):
         values = zip(map(fitted.__getitem__, pairs), stated.ravel().tolist(), strict=True)
         return _column([value if fit is None else fit for fit, value in values])
 
-    def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
+    def architecture_share(self, parameters: Mapping[str, float], name: str) -> Array:
+        """Return a factor per GPU on a share of peak: `architecture_factor`, at least of the target whose kernels it runs."""
+        own = self.architecture_factor(parameters, name, self.targets)
+        if not KERNELS_OF_TARGET.keys() & set(self.targets):
+            return own
+        kin = tuple(KERNELS_OF_TARGET.get(target, target) for target in self.targets)
+        return np.maximum(own, self.architecture_factor(parameters, name, kin))
+
+    def architecture_factor(self, parameters: Mapping[str, float], name: str, targets: Sequence[str] = ()) -> Array:
         """Return a factor per GPU: the fitted one of its architecture times its compute target's (sm_90), each 1 if absent."""
-        pairs = list(zip(self.architectures, self.targets, strict=True))
+        pairs = list(zip(self.architectures, targets or self.targets, strict=True))
         get = parameters.get
         factors = {(family, target): get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in set(pairs)}
         return _column([factors[pair] for pair in pairs])
@@ -167,6 +180,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         ),
         wide_fp32=_column([float((kind.fp32_flops_per_clock or 0.0) > FLOPS_PER_CLOCK_64_LANES) for kind in kinds]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
+        pcie=_column([_pcie_rate(gpu) for gpu in gpus]),
         sms=_column([_sms(*row) for row in rows]),
         l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or kind.l2_kib * 1024) for gpu, kind in rows]),
         clock=_column(clocks),
@@ -175,6 +189,14 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         fp32_pj=_column([kind.fp32_pj for kind in kinds]),
         fp16_pj=_column([kind.fp16_pj for kind in kinds]),
     )
+
+
+def _pcie_rate(gpu: Gpu) -> float:
+    """Return the bytes/s that copies from host memory achieve: 80% of the PCIe link (assumed), of a 3.0 x16 link if unknown."""
+    if gpu.segment == "soc":
+        return float(gpu.memory_bandwidth)
+    generation, width = (float(gpu.pcie.generation), gpu.pcie.lanes) if gpu.pcie else (3.0, 16)
+    return float(PCIE_SHARE * PCIE3_LANE * 2.0 ** (generation - 3.0) * width)
 
 
 def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:

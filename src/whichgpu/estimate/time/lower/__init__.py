@@ -96,5 +96,12 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     context = None
     if shape.is_generative and workload.traits.decoding:
         context = length + (float(workload.seq_out or 0) / 2 if workload.generating else 0.0)
-    lower_pass = eager_pass if engine_record(workload.engine).operator_by_operator else chunked_pass
-    return lower_pass(workload, shape, batch, length, context)
+    if engine_record(workload.engine).operator_by_operator:
+        return eager_pass(workload, shape, batch, length, context)
+    cached = cached_prefix(workload, length) if context is None else 0.0
+    return chunked_pass(workload, shape, batch, length - cached, context, cached)
+
+
+def cached_prefix(workload: Workload, length: float) -> float:
+    """Return the tokens of a prompt that the prefix cache holds; the last token is always computed."""
+    return min(length * (workload.prefix_hit or 0.0), length - 1.0) if workload.traits.caching else 0.0

@@ -6,19 +6,22 @@ from collections import Counter
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.memory.quantisation import is_moe_layer
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, layer_parts
 from whichgpu.workload.layouts import stage_layers
-from whichgpu.workload.parameters import attention_matrices, mlp_matrices
+from whichgpu.workload.parameters import attention_matrices, mlp_matrices, recurrent_matrices
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel
 
 
 class LayerKind(msgspec.Struct, frozen=True):
-    """A kind of layer: its sliding window in tokens (0: full attention), and whether it is an MoE layer."""
+    """A kind of layer: its sliding window in tokens (0: full attention), whether it is an MoE layer, and its other parts."""
 
     window: int
     mixture: bool
+    parts: LayerParts = WHOLE_LAYER
 
 
 @lru_cache(maxsize=256)
@@ -47,14 +50,20 @@ def _layer_work(shape: Transformer, index: int) -> float:
     """Return the weights that a token is multiplied by in a layer; attention scores are left out, as layers share them."""
     experts = shape.experts if is_moe_layer(shape, index) else None
     widths = [experts.ffn] * experts.active + [experts.shared_ffn] if experts else [shape.ffn]
-    matrices = [*attention_matrices(shape), *(matrix for ffn in widths for matrix in mlp_matrices(shape, ffn))]
+    parts = layer_parts(shape, index)
+    matrices = [
+        *(attention_matrices(shape) if parts.attention else ()),
+        *(recurrent_matrices(shape) if parts.recurrent else ()),
+        *(matrix for ffn in widths if parts.mlp for matrix in mlp_matrices(shape, ffn)),
+    ]
     return float(sum(rows * columns for rows, columns in matrices))
 
 
 def layer_kind(shape: Transformer, index: int) -> LayerKind:
     """Return the kind of the layer at an index: its sliding window, and whether it has experts."""
-    full = not shape.window or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
-    return LayerKind(0 if full else shape.window, is_moe_layer(shape, index))
+    parts = layer_parts(shape, index)
+    full = not shape.window or not parts.attention or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
+    return LayerKind(0 if full else shape.window, parts.experts, replace(parts, experts=False))
 
 
 def encoder_layers_per_stage(shape: Transformer, parallel: Parallel) -> int:

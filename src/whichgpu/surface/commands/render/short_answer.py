@@ -11,7 +11,14 @@ from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface import tables
-from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, unit_costs
+from whichgpu.surface.candidate_cells import (
+    any_seller_line,
+    candidate_cell,
+    candidate_summary,
+    columns,
+    uncertainty_lines,
+    unit_costs,
+)
 from whichgpu.surface.commands.session import Session
 
 MAX_LINES = 25  # Lines of a short answer on a terminal.
@@ -19,7 +26,7 @@ MAX_ROWS = 5  # Rows of its table.
 MAX_REASONS, MAX_RISKS, MAX_CHANGES = 3, 2, 2
 MISSED_LIMITS, QUIRK = "recommend.may-", "recommend.quirk"  # Beginning of message ids, and an id, that order the risks.
 DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
-DROPPED_COLUMNS = ("machine", "term")  # The sentence has the machine and the region of the answer.
+DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
 
 def say_short(session: Session, answer: RecommendAnswer) -> None:
@@ -78,13 +85,15 @@ def _risks(answer: RecommendAnswer) -> list[Message]:
 
 
 def _changes(answer: RecommendAnswer) -> list[Message]:
-    """Return what another priority would pick: the cheapest and the fastest, and the best that is not spot."""
+    """Return what another priority would pick: the best that is not spot, the safest, the cheapest and the fastest."""
     kind, changes = answer.kind, list[Message]()
     if answer.fallback is not None:
         term = msg(f"term.{answer.fallback.term}")
         changes.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))
+    if answer.any_seller is not None:
+        changes.append(any_seller_line(answer.any_seller, kind))
     ends = {"cheapest": candidate_summary(answer.cheapest, kind), "fastest": candidate_summary(answer.fastest, kind)}
-    return [*changes, msg("recommend.front", **ends)][:MAX_CHANGES]
+    return [*changes, *uncertainty_lines(answer), msg("recommend.front", **ends)][:MAX_CHANGES]
 
 
 def _lines(session: Session, messages: Sequence[Message]) -> list[str]:

@@ -16,7 +16,7 @@ Choice = tuple[str, str]
 # Prefix of the message ids of a field's choices; choices of other fields are displayed as they are.
 CHOICE_IDS = {
     "task": "web.task-", "rank": "web.rank-", "term": "term.", "group_by": "web.group-", "per": "web.per-", "by": "web.by-",
-    "what": "web.what-", "table": "web.table-",
+    "what": "web.what-", "table": "web.table-", "risk": "web.risk-",
 }  # fmt: skip
 CHOICES = {"precision": PRECISIONS}  # Choices without the aliases that the field also accepts.
 RADIOS = ("task", "rank", "per", "what")  # Fields displayed as radio buttons.

@@ -9,6 +9,7 @@ from whichgpu.api.request.field import Field
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
+from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
@@ -47,6 +48,7 @@ def recommend(page: Page) -> PageContent:
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),
+        "keeps": "keeps" in columns(answer),
         "near": near_content(answer.evidence, answer.evidence_error, language),
         "each": language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
         "rejected": [(language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in answer.rejected.reasons.items()],
@@ -64,6 +66,7 @@ def _form(page: Page) -> dict[str, Any]:
         "work": [form.field(name, only=tasks[name]) for name in WORK_FIELDS],
         "how": form.fields("precision", "engine"),
         "rank": form.field("rank"),
+        "risk": form.field("risk"),
         "limits": form.fields("budget", "deadline", "duration", "as_of", "currency"),
         "machines": form.fields("gpu", "gpus", "min_memory", "needs", "why_not"),
         "offers": form.fields("provider", "region", "near", "max_latency"),

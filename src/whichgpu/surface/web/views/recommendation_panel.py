@@ -31,10 +31,10 @@ def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
         all_cards.append(figure_card(title("throughput"), best.throughput, significant, language, best.throughput.unit))
     for name, figure in (("ttft", best.ttft), ("tpot", best.tpot)):
         all_cards += [figure_card(title(name), figure, format_seconds, language)] if figure is not None else []
-    share = round(100 * best.memory.value / best.usable)
+    share = round(100 * best.needed.value / best.usable)
     detail = text("web.of-usable", usable=format_memory(best.usable), share=share)
-    memory = format_memory(int(best.memory.value))
-    return [*all_cards, card(title("memory"), memory, "", detail, best.memory.basis, min(share, 100))]
+    memory = format_memory(int(best.needed.value))
+    return [*all_cards, card(title("memory"), memory, "", detail, best.needed.basis, min(share, 100))]
 
 
 def _cost_card(title: str, cost: Cost, language: Language) -> Card:
@@ -62,5 +62,6 @@ def _row(one: Candidate, answer: RecommendAnswer, language: Language) -> dict[st
         "cost": format_amount(cost), "currency": one.cost.currency, "cost_raw": float(cost),
         "hour": format_amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
         "each": format_amount(unit.amount) if unit else "", "each_raw": float(unit.amount) if unit else 0.0,
+        "keeps": f"{one.keeps_limits:.0%}", "keeps_raw": one.keeps_limits,
         "seen": one.price_observed_at, "stale": one.price_stale,
     }  # fmt: skip

@@ -26,8 +26,10 @@ from whichgpu.estimate.time.lower.eager.functional import (
 )
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.moe import moe_block
+from whichgpu.estimate.time.lower.recurrent import mixer_ops
 from whichgpu.estimate.time.operators import Number
-from whichgpu.workload.shapes import LatentAttention, Transformer
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts
+from whichgpu.workload.shapes import LatentAttention, RecurrentMixer, Transformer
 
 # Model types that compute queries, keys and values in one GEMM.
 FUSED_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
@@ -55,6 +57,7 @@ class LayerPass(msgspec.Struct, frozen=True):
     source: Number | None = None  # encoder tokens a decoder layer attends to
     sequence_ranks: float = 1.0  # ranks that share the residual stream and its norms under sequence parallelism
     fused_projections: bool = False  # queries, keys and values are one GEMM, and so are gate and up
+    parts: LayerParts = WHOLE_LAYER
 
     @property
     def tokens(self) -> Number:
@@ -65,6 +68,8 @@ class LayerPass(msgspec.Struct, frozen=True):
 def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> MatrixSizes:
     """Append one layer and return the sizes of its output."""
     x = MatrixSizes(run.tokens, shape.hidden, write.stream)
+    if run.parts != WHOLE_LAYER:
+        return _hybrid(write, shape, x, run)
     return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
 
 
@@ -99,6 +104,30 @@ def _pre_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: Laye
     if shape.norms > 2:
         wide = norm(write, shape, wide)
     return add(write, x, wide)
+
+
+def _hybrid(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
+    """Append a layer of a hybrid model: attention, a recurrent mixer or both, then its MLP; or one of these alone."""
+    if run.parts.mixes:
+        normed = norm(write, shape, x)
+        if run.parts.recurrent and shape.recurrent:
+            x = add(write, x, _recurrent(write, shape, shape.recurrent, normed, run))
+        if run.parts.attention:
+            x = add(write, x, _self_attention(write, shape, normed, run))
+    if run.parts.mlp:
+        normed = norm(write, shape, x)
+        x = add(write, x, moe_block(write, shape, normed, _mlp) if run.mixture else _mlp(write, shape, normed))
+    return x
+
+
+def _recurrent(write: KernelWriter, shape: Transformer, mixer: RecurrentMixer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
+    projected = linear(write, x, mixer.inward)
+    for rows, columns in mixer.inner:
+        linear(write, x.like(rows), columns)
+    unit = write.numerics.half if write.compute < 4 else "fp32"
+    for op in mixer_ops(mixer, run.batch, run.tokens, run.decoding, unit, write.compute):
+        write.put(op)
+    return linear(write, projected.like(mixer.outward), shape.hidden)
 
 
 def _post_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:

@@ -140,12 +140,12 @@ class _ModelPass(msgspec.Struct, frozen=True):
 
     def _layers(self, run: LayerPass, stage: int = 0) -> list[StepSection]:
         parallel = self.workload.parallel
-        twice = dict(layer_kinds(replace(self.shape, layers=2 * self.shape.layers), parallel, stage)) if self.training else {}
+        twice = dict(layer_kinds(_twice_as_deep(self.shape), parallel, stage)) if self.training else {}
         return [
             self._section(
                 count,
                 twice.get(kind, count) / count - 1.0,
-                partial(self._layer, run=replace(run, window=kind.window, mixture=kind.mixture)),
+                partial(self._layer, run=replace(run, window=kind.window, mixture=kind.mixture, parts=kind.parts)),
             )
             for kind, count in layer_kinds(self.shape, parallel, stage)
         ]
@@ -200,6 +200,10 @@ class _ModelPass(msgspec.Struct, frozen=True):
         logits = output_head(write, shape, rows)
         if self.training:
             cross_entropy(write, shape, logits)
+
+
+def _twice_as_deep(shape: Transformer) -> Transformer:
+    return replace(shape, layers=2 * shape.layers, pattern=2 * shape.pattern)
 
 
 def trained_parameters(workload: Workload, shape: Transformer) -> tuple[float, float]:

@@ -14,10 +14,12 @@ from whichgpu.estimate.memory.kv import kv_type
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
 from whichgpu.estimate.time.lower.fused.llama_cpp import LlamaCppKernels
+from whichgpu.estimate.time.lower.fused.offload import HostWeights
 from whichgpu.estimate.time.lower.fused.weight_storage import WeightStorage, weight_storage
 from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Number, Op
+from whichgpu.workload.decoding.speculative import Speculative
 from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
@@ -27,18 +29,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def chunked_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
+def chunked_pass(
+    workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None, cached: float = 0.0
+) -> list[Op]:
     """Return the operators of a prefill in the steps that its engine makes of it, or of one decode step if `context` is given.
 
     An engine processes at most a chunk of tokens in a step: each step reads the weights, and the experts that its tokens touch.
+    A prefill finds `cached` further tokens of each sequence in the prefix cache.
     """
     chunk = _chunk_tokens(engine_record(workload.engine, workload.year))
     tokens = batch * length
     if context is not None or not np.any(tokens > chunk):
-        return fused_pass(workload, shape, batch, length, context)
+        return fused_pass(workload, shape, batch, length, context, cached=cached)
     steps = np.maximum(tokens / chunk, 1.0)
     launches = np.ceil(steps) / steps  # The last step is launched as a whole even if it is short.
-    ops = fused_pass(workload, shape, batch / steps, length, None)
+    ops = fused_pass(workload, shape, batch / steps, length, None, cached=cached)
     return [op.with_calls(op.calls * launches).times(steps) for op in ops]
 
 
@@ -58,47 +63,86 @@ def fused_pass(
     *,
     cached: float = 0.0,
     micro_batch: float = 0.0,
+    mixed: bool | np.ndarray = False,
 ) -> list[Op]:
     """Return the operators of one pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
 
     Each sequence has `cached` tokens in the KV cache before a prefill, which llama.cpp runs in micro-batches of `micro_batch`
-    tokens, or of its default.
+    tokens, or of its default. `mixed` states whether decode tokens share the step.
     """
+    if context is not None and workload.speculative is not None:
+        return _speculative_step(workload, shape, batch, context, workload.speculative)
+    return _plain_pass(workload, shape, batch, length, context, cached, micro_batch, mixed)
+
+
+def _speculative_step(
+    workload: Workload, shape: Transformer, batch: Number, context: Number, speculative: Speculative
+) -> list[Op]:
+    """Return the operators per output token of speculative decoding: drafting and one pass over all drafted tokens.
+
+    Counts are divided by the mean number of tokens that a step accepts.
+    """
+    plain = replace(workload, speculative=None)
+    tokens = float(speculative.tokens)
+    ops = _plain_pass(plain, shape, batch, tokens + 1.0, context, verifies=True)
+    if shape.draft:
+        draft = _plain_pass(replace(plain, offload=None), shape.draft, batch, 1.0, context)
+        ops += [op.times(tokens) for op in draft]
+    return [op.times(1.0 / speculative.accepted) for op in ops]
+
+
+def _plain_pass(
+    workload: Workload,
+    shape: Transformer,
+    batch: Number,
+    length: Number,
+    context: Number | None,
+    cached: float = 0.0,
+    micro_batch: float = 0.0,
+    mixed: bool | np.ndarray = False,
+    verifies: bool = False,
+) -> list[Op]:
+    """Return the operators of a pass; one that `verifies` decodes `length` tokens of each sequence at once."""
     engine = engine_record(workload.engine, workload.year)
     precision = workload.precision or "bf16"
     stored = weight_storage(shape, precision, numerics(precision).half)  # A shard takes its part of the scales and no more.
-    shape = tensor_share(shape, workload.parallel)
+    whole, shape = shape, tensor_share(shape, workload.parallel)
     if engine.pads_heads and workload.parallel.tp > 1:
         shape = replace(shape, kv_heads=shape.heads)
     cache = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = InferencePass(
         batch=batch,
-        queries=length if context is None else 1.0,
+        queries=length if context is None or verifies else 1.0,
         keys=length + cached if context is None else context,
         decoding=context is not None,
         causal=shape.causal,
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    calls = _calls_per_kernel(engine, shape, step.rows)
+    calls = _calls_per_kernel(engine, shape, step.rows, mixed)
     new_kernels: Callable[[], FusedKernels] = partial(FusedKernels, stored, engine.kernels, calls)
     if engine.kernels.weight_only_gemm == "gguf":
         tokens = micro_batch or float(engine.memory.chunk or np.inf)
         new_kernels = partial(LlamaCppKernels, stored, engine.kernels, calls, micro_batch=tokens)
-    return _ModelKernels(workload, shape, stored, engine.kernels, new_kernels).run(step)
+    host = None
+    if workload.offload and not workload.offload.automatic:
+        host = HostWeights(workload, whole, workload.offload, step.rows, engine.kernels.weight_only_gemm == "gguf")
+    return _ModelKernels(workload, shape, stored, engine.kernels, new_kernels, host).run(step)
 
 
-def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number) -> Number:
+def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number, mixed: bool | np.ndarray) -> Number:
     """Return the framework calls per kernel of a pass over `tokens` tokens: none in steps that a CUDA graph replays."""
     calls = engine.kernels.calls_per_kernel
     if not engine.captures_graphs:
         return calls
     largest = engine.kernels.graph_tokens
-    if shape.experts and shape.experts.bias:  # gpt-oss alone has experts with biases
+    gpt_oss = shape.experts is not None and shape.experts.bias  # It alone has experts with biases.
+    if gpt_oss:
         largest = engine.kernels.graph_tokens_gpt_oss or largest
     if not largest:
         return 0.0
-    launched: Number = calls * np.where(tokens > largest, 1.0, 0.0)
+    mixed = mixed if shape.experts and not gpt_oss and engine.kernels.launches_mixed_moe else False
+    launched: Number = calls * np.where((tokens > largest) | mixed, 1.0, 0.0)
     return launched
 
 
@@ -112,9 +156,10 @@ class _ModelKernels:
         stored: WeightStorage,
         traits: KernelTraits,
         new_kernels: Callable[[], FusedKernels],
+        host: HostWeights | None = None,
     ) -> None:
         self._workload, self._shape, self._stored, self._traits = workload, shape, stored, traits
-        self._new_kernels = new_kernels
+        self._new_kernels, self._host = new_kernels, host
         self._ops: list[Op] = []
 
     def run(self, step: InferencePass) -> list[Op]:
@@ -130,11 +175,14 @@ class _ModelKernels:
             step = replace(step, source=source)
         self._embedding(step)
         for kind, count in layer_kinds(shape, parallel):
-            self._add(count, partial(fused_layer, shape=shape, step=step, window=kind.window, mixture=kind.mixture))
+            layer = partial(fused_layer, shape=shape, step=step, window=kind.window, mixture=kind.mixture, parts=kind.parts)
+            self._add(count * (self._host.layer_share if self._host else 1), layer)
+        if self._host:
+            self._ops = [*filter(self._host.keeps, self._ops), self._host.read()]
         self._add(1, lambda kernels: self._head(kernels, step))
         return self._ops
 
-    def _add(self, count: int, write: Callable[[FusedKernels], None]) -> None:
+    def _add(self, count: float, write: Callable[[FusedKernels], None]) -> None:
         kernels = self._new_kernels()
         write(kernels)
         self._ops += [op.times(float(count)) for op in kernels.ops] if count != 1 else kernels.ops
@@ -160,7 +208,7 @@ class _ModelKernels:
             kernels.norm(step.rows, float(shape.hidden), 3.0)
         if not shape.head or not (shape.has_kv_cache or shape.causal):
             return
-        rows = step.rows if self._workload.traits.logits == "all" else step.batch
+        rows = step.rows if self._workload.traits.logits == "all" or step.decoding else step.batch
         weight = shape.vocab * shape.hidden * self._stored.head
         if self._stored.weight_only and self._stored.head < width:
             kernels.put(*kernels.linear_ops(rows, shape.hidden, shape.vocab, weight))

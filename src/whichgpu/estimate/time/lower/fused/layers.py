@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.estimate.memory.kv import INDEX_SCALE_BYTES
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op, narrow_mla_prefill
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.recurrent import mixer_ops
 from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op, gemm
-from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts
+from whichgpu.workload.shapes import Experts, LatentAttention, RecurrentMixer, SparseIndexer, Transformer
 
 FUSED_MOE_KERNELS = 4  # kernels of a fused MoE layer without routing: two grouped GEMMs, activation, weighted sum
 
@@ -32,27 +36,65 @@ class InferencePass(msgspec.Struct, frozen=True):
         return self.batch * self.queries
 
 
-def fused_layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, window: int = 0, mixture: bool = False) -> None:
-    """Append the kernels of one transformer layer with a sliding `window` (0: full attention); with `mixture` an MoE layer."""
+def fused_layer(
+    kernels: FusedKernels,
+    shape: Transformer,
+    step: InferencePass,
+    window: int = 0,
+    mixture: bool = False,
+    parts: LayerParts = WHOLE_LAYER,
+) -> None:
+    """Append the kernels of one layer with a sliding `window` (0: full attention); with `mixture` an MoE layer."""
     rows, hidden, separate_residual = step.rows, float(shape.hidden), kernels.traits.separate_residual
     kernels.norm(rows, hidden, 2.0 if separate_residual else 4.0)
-    if shape.mla:
+    if parts.recurrent and shape.recurrent:
+        _recurrent(kernels, shape, shape.recurrent, step)
+    if parts.attention and shape.mla:
         _mla(kernels, shape, shape.mla, step)
-    else:
+    elif parts.attention:
         _attention(kernels, shape, step, window)
     if step.source is not None:
         kernels.norm(rows, hidden)
         _cross_attention(kernels, shape, step, step.source)
-    if not shape.parallel_block or shape.norms > 1:
-        kernels.norm(rows, hidden, 3.0 if separate_residual else 4.0)
-    for _ in range(shape.norms - 2):
-        kernels.norm(rows, hidden, 2.0)
+    if parts.mixes and parts.mlp:
+        if not shape.parallel_block or shape.norms > 1:
+            kernels.norm(rows, hidden, 3.0 if separate_residual else 4.0)
+        for _ in range(shape.norms - 2):
+            kernels.norm(rows, hidden, 2.0)
     if mixture and shape.experts:
         _moe_block(kernels, shape, shape.experts, rows)
-    else:
+    elif parts.mlp:
         _mlp(kernels, shape, rows, shape.ffn)
     if separate_residual:
         kernels.elementwise(3 * rows * hidden * kernels.width, rows * hidden * kernels.width)
+
+
+def _recurrent(kernels: FusedKernels, shape: Transformer, mixer: RecurrentMixer, step: InferencePass) -> None:
+    """Append a linear-attention or state-space mixer: projections, convolution, recurrence, gated norm, output projection."""
+    kernels.linear(step.rows, shape.hidden, mixer.inward, "ssm")
+    for rows, columns in mixer.inner:
+        kernels.put(kernels.plain_gemm(step.rows, rows, columns))
+    unit = kernels.stored.unit
+    kernels.put(*mixer_ops(mixer, step.batch, step.rows, step.decoding, unit, kernels.width, kernels.calls))
+    kernels.linear(step.rows, mixer.outward, shape.hidden, "ssm")
+
+
+def _index_tokens(kernels: FusedKernels, shape: Transformer, sparse: SparseIndexer, step: InferencePass) -> InferencePass:
+    """Append the indexer of sparse attention, and return the pass with as many keys as it leaves.
+
+    Every query is scored against the fp8 key of every token before it; the best `top_tokens` are attended to.
+    """
+    rows, queries = step.rows, shape.mla.q_rank if shape.mla and shape.mla.q_rank else shape.hidden
+    kernels.linear(rows, queries, sparse.heads * sparse.dim, "latent_up")
+    kernels.linear(rows, shape.hidden, sparse.dim + sparse.heads, "latent_down")
+    scored = rows * step.keys * (1.0 if step.decoding or not step.causal else 0.5)
+    keys = step.batch * step.keys * float(sparse.dim + INDEX_SCALE_BYTES)
+    sizes = {"m": step.queries * sparse.heads, "n": step.keys, "k": float(sparse.dim), "batch": step.batch}
+    flops = 2.0 * scored * sparse.heads * sparse.dim
+    read = keys + rows * float(sparse.heads * sparse.dim)
+    kernels.put(Op("gemm", kernels.stored.unit, flops, read, 4.0 * scored, sizes, calls=kernels.calls, role="forward"))
+    kernels.elementwise(4.0 * scored, 4.0 * rows * np.minimum(step.keys, float(sparse.top_tokens)))
+    return replace(step, keys=np.minimum(step.keys, float(sparse.top_tokens))) if step.decoding else step
 
 
 def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, window: int) -> None:
@@ -102,12 +144,14 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     if mla.q_rank:
         kernels.linear(rows, float(mla.q_rank), whole, "latent_up")
     _positions(kernels, shape, step, whole, latent)
+    if shape.sparse:
+        step = _index_tokens(kernels, shape, shape.sparse, step)
     if step.decoding or kernels.absorbs_latents:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
         if step.decoding:
             op = mla_decode_op(step.batch, heads, step.keys, latent, rank, unit, width, step.cache_width)
-            kernels.put(op.with_calls(kernels.calls))
+            kernels.put(replace(op, flops=op.flops * step.queries, calls=kernels.calls))
         else:
             over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
             kernels.attention(over, False, step.cache_width)
@@ -115,7 +159,8 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
         dim = float(mla.nope_dim + mla.rope_dim)
-        over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
+        window = shape.sparse.top_tokens if shape.sparse else 0
+        over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal, window)
         op = over.op(kernels.stored.unit, kernels.width, role="mla" if kernels.paged else "").with_calls(kernels.calls)
         narrow = kernels.paged and step.cached and step.cache_width < kernels.width
         kernels.put(*(narrow_mla_prefill(op, kernels.width) if narrow else (op,)))

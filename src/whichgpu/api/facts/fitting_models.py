@@ -1,0 +1,69 @@
+"""Which built-in language models a GPU can run, in the highest precision that fits, and how fast for one user."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.figure import Figure
+from whichgpu.catalog.architecture import has_rates
+from whichgpu.catalog.find import find_gpu
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.model import Model
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.fit import fit, required_memory
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.workload.defaults import fill_defaults
+from whichgpu.workload.engine_support import with_engine_of_gpus
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Workload
+
+# Precisions tried, the best first: as published under the usual engine, then the usual GGUF types under llama.cpp.
+PRECISIONS = (None, "q8_0", "q4_k_m")
+
+
+class FittingModel(msgspec.Struct, frozen=True):
+    """A model that fits on a GPU: its precision, the bytes it needs, and its speed for one user."""
+
+    model: Model
+    precision: str
+    engine: str
+    needed: int
+    throughput: Figure | None
+
+
+def fitting_models(gpu_name: str, models: tuple[Model, ...], catalog: Catalog) -> list[FittingModel]:
+    """Return the text-generation models that fit on a GPU with its memory's range, the one with most parameters first."""
+    lookups = lookup_cache(catalog)
+    gpu = find_gpu(catalog, gpu_name)
+    rows = [row for model in models if (row := _row(model, gpu, lookups)) is not None]
+    return sorted(rows, key=lambda row: -row.model.parameters)
+
+
+def _row(model: Model, gpu: Gpu, lookups: LookupCache) -> FittingModel | None:
+    if model.kind != "transformer":
+        return None
+    shape = lookups.shape(model.id)
+    if not isinstance(shape, Transformer) or not shape.is_generative:
+        return None
+    for precision in PRECISIONS:
+        try:
+            request = with_engine_of_gpus(Workload("serve", model.id, precision=precision), shape, [gpu], lookups.catalog.engines)
+            workload = fill_defaults(replace(request, gpu=gpu.id), shape)
+            need = required_memory(estimate_memory(workload, shape, gpu), workload)
+            if fit(need, workload, gpu).fits != "fits":
+                continue
+            speed = _throughput(workload, shape, gpu, lookups) if has_rates(gpu) else None
+        except WhichGpuError:
+            continue
+        return FittingModel(model, workload.precision or "", workload.engine or "", int(need.value), speed)
+    return None
+
+
+def _throughput(workload: Workload, shape: Transformer, gpu: Gpu, lookups: LookupCache) -> Figure:
+    from whichgpu.estimate.time.time_estimate import estimate_time  # Only this question needs times.
+
+    return estimate_time(workload, shape, gpu, lookups.calibration).throughput

@@ -1,0 +1,97 @@
+"""Options of a training run and header lines from the answers of fit, estimate and recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from whichgpu.api.context import Context
+from whichgpu.api.launch.from_answers import figure_text, header, memory_text
+from whichgpu.api.workloads.estimate import EstimateAnswer
+from whichgpu.api.workloads.fit import FitAnswer
+from whichgpu.base.units import format_memory
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.launch.models import file_name, repository_of
+from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
+from whichgpu.workload.parallel import Parallel
+
+
+def training_plan(answer: FitAnswer | EstimateAnswer | RecommendAnswer, context: Context) -> TrainPlan | None:
+    """Return the training run that an answer advises; None if it fits on no GPU."""
+    if isinstance(answer, RecommendAnswer):
+        return _recommended(answer, context)
+    if isinstance(answer, FitAnswer):
+        return _fitted(answer, context)
+    if answer.fits == "no":
+        return None
+    echo = answer.request
+    values = {"max_seconds": answer.run.time.high} if answer.run else {}
+    options = _options(echo, context, gpu=echo["gpu"], gpus=echo["gpus"], nodes=echo["nodes"], **values)
+    figures = [figure_text("step", answer.time), figure_text("throughput", answer.throughput)]
+    figures += [f"memory {memory_text(answer.memory_device)} of {format_memory(answer.usable or 0)} a GPU"]
+    figures += [f"evidence: {answer.tier}"] if answer.tier else []
+    return _plan(echo, context, options, figures)
+
+
+def _fitted(answer: FitAnswer, context: Context) -> TrainPlan | None:
+    echo = answer.request
+    fitting = [row for row in answer.gpus if row.fits != "no"]
+    row = next((row for row in fitting if len(answer.gpus) == 1 or row.gpu == answer.smallest), next(iter(fitting), None))
+    if row is None:
+        return None
+    values = {"checkpointing": row.checkpointing or echo["checkpointing"], "micro_batch": row.micro_batch}
+    options = _options(echo, context, gpu=row.gpu, gpus=echo["gpus"], nodes=echo["nodes"], **values)
+    return _plan(echo, context, options, [f"memory {format_memory(row.needed)} of {format_memory(row.usable)} a GPU"])
+
+
+def _recommended(answer: RecommendAnswer, context: Context) -> TrainPlan:
+    best = answer.answer
+    echo = answer.request | {"precision": best.precision, "batch": best.batch, "accumulation": best.accumulation}
+    gpus = max(1, int(best.gpus) // best.copies)
+    options = _options(
+        echo, context, gpu=best.gpu, gpus=gpus, nodes=max(1, best.machines // best.copies) if gpus >= best.machines else 1,
+        parallel=best.parallel, checkpointing=best.checkpointing or echo["checkpointing"], micro_batch=best.micro_batch,
+        max_seconds=best.run_time.high if best.run_time else None, provider=best.provider, region=best.region,
+        is_spot=best.term == "spot",
+    )  # fmt: skip
+    price = f"price {best.cost_per_hour.amount:.4g} {best.cost_per_hour.currency}/h, {best.term}"
+    figures = [figure_text("step", best.time), figure_text("throughput", best.throughput), figure_text("run", best.run_time)]
+    figures += [f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU"]
+    figures += [f"{price}, observed {best.price_observed_at}", f"evidence: {best.tier}"]
+    return _plan(answer.request, context, options, figures, answer.as_of)
+
+
+def _plan(
+    echo: Mapping[str, Any], context: Context, options: TrainOptions, figures: list[str], day: str | None = None
+) -> TrainPlan:
+    day = day or (context.as_of or context.today).isoformat()
+    what = f"{options.model}, {options.precision}, on {options.gpus}x {options.gpu}"
+    batch = f"batch {options.batch} = {options.micro_batch} x {options.accumulation} passes x {options.replicas} ranks"
+    return TrainPlan(options, header(echo, day, what, [batch, *figures]))
+
+
+def _options(echo: Mapping[str, Any], context: Context, **values: Any) -> TrainOptions:
+    """Return the options of a run; `micro_batch` decides the accumulation."""
+    micro = values.pop("micro_batch", None) or echo["micro_batch"]
+    parallel = values.pop("parallel", None) or Parallel(**echo["parallel"])
+    replicas = max(1, values["gpus"] // (parallel.tp * parallel.pp * parallel.cp))
+    passes = max(1, echo["batch"] // (micro * replicas)) if micro else echo["accumulation"]
+    model = repository_of(echo["model"], context.catalog)
+    defaults = {
+        "group": file_name(f"{model.rpartition('/')[2]}-{values['gpu']}"),
+        "model": model,
+        "shape": context.lookups_for(True).shape(echo["model"]),
+        "parallel": parallel,
+        "precision": echo["precision"],
+        "batch": echo["batch"],
+        "accumulation": passes,
+        "sequence": echo["seq_in"],
+        "optimizer": echo["optimizer"] or "adamw",
+        "is_fused": echo["optimizer_fused"],
+        "checkpointing": echo["checkpointing"],
+        "lora_rank": echo["lora_rank"],
+        "is_qlora": echo["qlora"],
+        "lora_targets": str(echo["lora_targets"] or ""),
+        "steps": int(echo["steps"]) if echo["steps"] else None,
+    }
+    return TrainOptions(**(defaults | {name: value for name, value in values.items() if value is not None}))

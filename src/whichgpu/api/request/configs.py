@@ -1,0 +1,22 @@
+"""Requests about config files that people already have."""
+
+from typing import Annotated
+
+from whichgpu.api.request.catalog import DataRequest
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Names
+from whichgpu.api.request.types import FilePath, ModelName, NameList
+from whichgpu.api.request.workload import work_field
+from whichgpu.workload.kinds import ModelValue
+
+
+class ExplainRequest(DataRequest, total=False):
+    """Request for what the workload of a config file needs, and on which GPUs it runs."""
+
+    file: Annotated[FilePath, Field(File(), "FILE", argument=True, required=True, is_local=True)]
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
+    model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", "option.explain-model")]
+    gpus: Annotated[int | str | None, work_field]
+    seq_in: Annotated[int | str | None, work_field]
+    seq_out: Annotated[int | str | None, work_field]
+    batch: Annotated[int | str | None, work_field]

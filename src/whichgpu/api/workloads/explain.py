@@ -1,0 +1,104 @@
+"""The verb `explain`: what the workload of a config file needs, which GPUs have it, and how fast it runs on those named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from whichgpu.api.context import Context
+from whichgpu.api.request.configs import ExplainRequest
+from whichgpu.api.request.read import read
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
+from whichgpu.api.workloads.fit import FitAnswer, FitRow, fit_workload
+from whichgpu.base.display import Displayable
+from whichgpu.base.errors import UsageError
+from whichgpu.base.files import read_regular_file
+from whichgpu.base.messages import msg
+from whichgpu.catalog.select import GpuFilter
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.config_files.config import ConfigWorkload
+from whichgpu.workload.config_files.model_names import model_of
+from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload
+from whichgpu.workload.config_files.training import with_batch
+from whichgpu.workload.spelling import ParsedWorkload, from_object
+
+OVERRIDES = ("model", "gpus", "seq_in", "seq_out", "batch")  # Fields that the user may state beside the file.
+MAX_ANSWER_TOKENS = 256  # Output tokens of a request that has a server's whole context; the rest are input (assumed).
+ENGINE_SEQUENCES = 256  # Running sequences of a server if its file sets no limit: the default of vLLM.
+MAX_ESTIMATES = 4  # Largest number of GPUs for which speed is estimated.
+
+
+class ExplainAnswer(Displayable, msgspec.Struct, frozen=True):
+    """The workload of a config file, the memory it needs, the GPUs that have it, and its speed on those that were named."""
+
+    file: str
+    config: ConfigWorkload
+    fit: FitAnswer
+    estimates: tuple[EstimateAnswer, ...] = ()
+
+
+def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
+    """Return the workload of a config file, what it needs, which GPUs have it, and how fast it runs on those named."""
+    values = read(ExplainRequest, request, context.spell)
+    path: Path = values["file"]
+    config = _with_overrides(config_workload(_content(path), path.name), values, context.catalog)
+    parsed = from_object(config.fields)
+    names = values.get("gpu", ())
+    answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, helpful=bool(names))
+    running = [row for row in answer.gpus if row.fits != "no"] if names else []
+    estimates = [one for row in running[:MAX_ESTIMATES] for one in _estimates(parsed, config, row, context)]
+    return ExplainAnswer(path.name, config, answer, tuple(estimates))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_regular_file(path, MAX_FILE_BYTES)
+    except OSError as problem:
+        message = msg("error.bad-workload-file", name=path.name, why=problem.strerror or str(problem))
+        raise UsageError("bad-workload-file", message, msg("hint.bad-workload-file")) from problem
+
+
+def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: Catalog) -> ConfigWorkload:
+    """Return the workload with what the user states, and its model by the name of the catalog."""
+    fields = dict(config.fields)
+    if config.context:
+        answer = min(MAX_ANSWER_TOKENS, max(1, config.context // 2))
+        fields |= {"seq_in": config.context - answer, "seq_out": answer}
+    fields |= {name: values[name] for name in OVERRIDES if name in values}
+    if "gpus" in values and fields["task"] == "finetune":
+        fields |= {**(fields.pop("parallel", None) or {})}
+        fields.pop("dp", None)
+        fields = with_batch(fields)
+    if "model" not in values:
+        fields["model"] = _model(config, catalog)
+    return replace(config, fields=fields)
+
+
+def _model(config: ConfigWorkload, catalog: Catalog) -> str:
+    name = config.fields.get("model")
+    if name is None:
+        raise UsageError("missing-model", msg("error.explain-no-model"), msg("hint.explain-model"))
+    model = model_of(str(name), catalog)
+    if model is None:
+        raise UsageError("unknown-model", msg("error.explain-model", name=str(name)[:80]), msg("hint.explain-model"))
+    return model.id
+
+
+def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, context: Context) -> list[EstimateAnswer]:
+    """Return the estimates of a workload on a GPU: of a server for one request and for as many as it runs at once."""
+    lookups = context.lookups_for(True)
+    on_gpu = ParsedWorkload(replace(parsed.workload, gpu=row.gpu), parsed.user_fields | {"gpu"})
+    if not parsed.workload.serving:
+        return [estimate_workload(on_gpu, lookups)]
+    dp = parsed.workload.parallel.dp
+    max_batch = min((config.max_sequences or ENGINE_SEQUENCES) * dp, row.largest_batch or 1)
+    batches = [1] if "batch" not in parsed.user_fields else [parsed.workload.batch or 1]
+    batches += [max_batch] if max_batch > batches[0] else []
+    return [
+        estimate_workload(ParsedWorkload(replace(on_gpu.workload, batch=batch), on_gpu.user_fields | {"batch"}), lookups)
+        for batch in batches
+    ]

@@ -1,0 +1,63 @@
+"""A simulated replica whose steps are slower or faster than estimated: its latencies, and how likely its objectives hold."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from whichgpu.decide.configurations.configuration import ReplicaSimulation
+from whichgpu.decide.configurations.ranges import TimeRange
+from whichgpu.estimate.serving.service_times import ServiceTimes
+from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
+from whichgpu.workload.workload import Workload
+
+SAFE_PROBABILITY = 0.9  # Probability with which a candidate of low risk keeps its limits (set by judgement).
+FARTHEST = 0.999  # Slower steps than at this quantile are not tried.
+BISECTIONS = 8  # The largest slowdown is found to within 1/256 of the interval's logarithm.
+BACKLOG_REQUESTS = 400  # Requests that have arrived when the wait behind a growing queue is stated, as many as are simulated.
+
+
+def waits_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, factor: float) -> tuple[float, float]:
+    """Return TTFT and TPOT in seconds if steps take `factor` times as long."""
+    now = latencies.ttft, latencies.tpot
+    return scaled_waits(times, latencies.rate, workload.percentile, now, factor, BACKLOG_REQUESTS)
+
+
+def holds_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, factor: float) -> bool:
+    """Return whether the objectives hold, and the queue does not grow, if steps take `factor` times as long."""
+    if factor == 1.0:
+        return True
+    if latencies.rate * factor > max(times.saturation, latencies.rate):
+        return False
+    ttft, tpot = waits_with(workload, times, latencies, factor)
+    return _within(ttft, workload.ttft_max) and _within(tpot, workload.tpot_max)
+
+
+def may_hold_with(workload: Workload, times: ServiceTimes, rate: float, factor: float, leeway: float = 1.0) -> bool:
+    """Return whether the objectives may hold at a request rate if steps take `factor` times as long, by formulas alone.
+
+    Only then is it simulated. `leeway` is a factor on rate and limits.
+    """
+    if rate * factor > leeway * times.saturation or not _within(float(times.curve[1][0]) * factor, workload.ttft_max):
+        return False
+    limit = workload.tpot_max
+    return limit is None or tpot_tail(times.scaled(factor), rate, workload.percentile) <= leeway * limit
+
+
+def with_probability(
+    workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, evidence: TimeRange
+) -> ReplicaSimulation:
+    """Return the latencies with their 90% range, the largest slowdown within the objectives, and the probability of less."""
+    low, high = 1.0, evidence.factor.quantile(FARTHEST)
+    if holds_with(workload, times, latencies, high):
+        low = high
+    else:
+        for _ in range(BISECTIONS):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if holds_with(workload, times, latencies, middle) else (low, middle)
+    fast, slow = (waits_with(workload, times, latencies, factor) for factor in (evidence.low, evidence.high))
+    keeps = evidence.factor.probability_below(low)
+    return replace(latencies, fast=fast, slow=slow, max_slowdown=low, keeps=keeps)
+
+
+def _within(seconds: float, limit: float | None) -> bool:
+    return limit is None or seconds <= limit

@@ -1,0 +1,1 @@
+"""Command lines and files that start a training run: torchrun, accelerate, DeepSpeed, torchtitan, Megatron, Slurm, SkyPilot."""

@@ -1,0 +1,96 @@
+"""Command lines that start a training run."""
+
+from __future__ import annotations
+
+from whichgpu.decide.launch.train.options import TrainOptions
+from whichgpu.workload.shapes import Transformer
+
+RENDEZVOUS_PORT = 29500  # torchrun's default
+SCRIPT = "train.py"  # The user's own script, which takes the arguments of transformers' TrainingArguments.
+OPTIMIZERS = {"adamw-8bit": "adamw_bnb_8bit", "adafactor": "adafactor", "sgd": "sgd", "adam": "adamw_torch"}
+MEGATRON_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}  # by ZeRO stage
+
+
+def torchrun_words(options: TrainOptions) -> list[str]:
+    """Return the launcher's words: one process per GPU, and the meeting point of several nodes."""
+    words = ["torchrun", f"--nnodes={options.nodes}", f"--nproc-per-node={options.gpus_per_node}"]
+    if options.nodes > 1:
+        words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=$HEAD_ADDRESS:{RENDEZVOUS_PORT}"]
+    return words
+
+
+def trainer_words(options: TrainOptions, sharding: bool = False, checkpointing: bool = True) -> list[str]:
+    """Return the arguments of transformers' Trainer; a config may state `sharding` (FSDP) and `checkpointing` instead."""
+    fused = "adamw_torch_fused" if options.is_fused else "adamw_torch"
+    words = [
+        f"--per_device_train_batch_size={options.micro_batch}",
+        f"--gradient_accumulation_steps={options.accumulation}",
+        f"--optim={OPTIMIZERS.get(options.optimizer, fused)}",
+    ]
+    words += [f"--{options.half}"] if options.half else []
+    words += ["--gradient_checkpointing"] if checkpointing and options.checkpointing != "none" else []
+    words += [f"--max_steps={options.steps}"] if options.steps else []
+    if sharding and options.replicas > 1 and options.parallel.zero >= 2:
+        words.append(f"--fsdp={'full_shard' if options.parallel.zero == 3 else 'shard_grad_op'} auto_wrap")
+    return words
+
+
+def megatron_words(options: TrainOptions) -> list[str]:
+    """Return the arguments of Megatron-LM's pretrain_gpt.py: sizes of the model, layout, batch, precision, recomputation."""
+    shape, layout = options.shape, options.parallel
+    assert isinstance(shape, Transformer)
+    sizes = {
+        "num-layers": shape.layers, "hidden-size": shape.hidden, "ffn-hidden-size": shape.ffn,
+        "num-attention-heads": shape.heads, "kv-channels": shape.head_dim, "vocab-size": shape.vocab,
+        "seq-length": options.sequence, "max-position-embeddings": shape.max_context,
+        "micro-batch-size": options.micro_batch,
+        "global-batch-size": options.micro_batch * options.accumulation * options.replicas,
+        "tensor-model-parallel-size": layout.tp, "pipeline-model-parallel-size": layout.pp, "context-parallel-size": layout.cp,
+        "expert-model-parallel-size": layout.ep if layout.ep > 1 else None, "train-iters": options.steps,
+    }  # fmt: skip
+    words = [f"--{name}={size}" for name, size in sizes.items() if size]
+    if shape.kv_heads != shape.heads:
+        words += ["--group-query-attention", f"--num-query-groups={shape.kv_heads}"]
+    words += ["--swiglu"] if shape.gated else []
+    words += ["--normalization=RMSNorm"] if shape.norm == "rms" else []
+    words += ["--position-embedding-type=rope"] if shape.rope else []
+    words += [] if shape.tied else ["--untie-embeddings-and-output-weights"]
+    words += [] if shape.mlp_bias or shape.out_bias else ["--disable-bias-linear"]
+    if shape.experts:
+        words += [f"--num-experts={shape.experts.count}", f"--moe-router-topk={shape.experts.active}"]
+    return words + _megatron_run_words(options)
+
+
+def _megatron_run_words(options: TrainOptions) -> list[str]:
+    layout = options.parallel
+    words = [f"--{options.half}"] if options.half else []
+    words += ["--sequence-parallel"] if layout.sp and layout.tp > 1 else []
+    if layout.pp > 1 and layout.chunks > 1:
+        words.append(f"--num-virtual-stages-per-pipeline-rank={layout.chunks}")
+    if layout.zero >= 2 and options.replicas > 1:
+        words += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy={MEGATRON_SHARDING[layout.zero]}"]
+    elif layout.zero == 1:
+        words.append("--use-distributed-optimizer")
+    if options.checkpointing == "full":
+        words += ["--recompute-granularity=full", "--recompute-method=uniform", "--recompute-num-layers=1"]
+    elif options.checkpointing == "selective":
+        words.append("--recompute-activations")
+    return words
+
+
+def train_notes(options: TrainOptions, target: str) -> list[str]:
+    """Return what a target's files do not say: adapters, parallel dimensions that it lacks, how to start several nodes."""
+    layout, notes = options.parallel, list[str]()
+    if options.lora_rank:
+        kind = "QLoRA (4-bit base weights)" if options.is_qlora else "LoRA"
+        notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: set it in the script.")
+    if target in ("torchrun", "accelerate", "deepspeed") and layout.pp * layout.cp * layout.ep > 1:
+        notes.append("Pipeline, context and expert parallel ranks are the script's own; this line starts one process per GPU.")
+    if target in ("torchrun", "accelerate") and layout.tp > 1:
+        notes.append(f"Tensor parallel over {layout.tp} ranks is the script's own.")
+    if target == "torchtitan" and layout.zero == 1:
+        notes.append("torchtitan shards optimizer state only with parameters: this keeps whole replicas and needs more memory.")
+    if options.nodes > 1 and target not in ("slurm", "skypilot"):
+        rank = f"NODE_RANK=0..{options.nodes - 1}, " if target in ("accelerate", "deepspeed") else ""
+        notes.append(f"{options.nodes} nodes: run this on each, {rank}HEAD_ADDRESS of the first.")
+    return notes

@@ -1,0 +1,1 @@
+"""Result files of load-testing tools, read as measured steps."""

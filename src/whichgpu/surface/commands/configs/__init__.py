@@ -1,0 +1,1 @@
+"""Commands about config files that people already have."""

@@ -1,0 +1,1 @@
+"""Configs that people already have (serve commands, compose files, training configs), read as workloads."""

@@ -1,0 +1,143 @@
+"""Reader of config files: finds out what a file is, and returns its workload."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from msgspec.structs import replace
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.workload.config_files.config import ConfigWorkload, unreadable
+from whichgpu.workload.config_files.serve_line import command_lines, image_engine, program_of, serve_workload_of
+from whichgpu.workload.config_files.training import training_tool, training_workload
+
+MAX_FILE_BYTES = 1 << 20  # Larger files are no configs (assumed).
+YAML_SUFFIXES = (".yaml", ".yml")
+COMPOSE, KUBERNETES = "docker-compose", "kubernetes"
+SHELLS = ("sh", "bash")
+
+
+def config_workload(content: bytes, name: str) -> ConfigWorkload:
+    """Return the workload that a file describes: a serve command, a compose file or manifest, or a training config."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise unreadable(name, "it is not text") from problem
+    if name.lower().endswith((*YAML_SUFFIXES, ".json")):
+        for document in _documents(text, name):
+            if (config := _of_document(document)) is not None:
+                return config
+        raise unreadable(name, "no known keys")
+    for words in command_lines(text):
+        if (config := serve_workload_of(words)) is not None:
+            return config
+    raise unreadable(name, "no command that starts a known server")
+
+
+def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings in a JSON or YAML file."""
+    if name.lower().endswith(".json"):
+        try:
+            documents = [json.loads(text)]
+        except (ValueError, RecursionError) as problem:
+            raise unreadable(name, str(problem)) from problem
+    else:
+        documents = _yaml(text, name)
+    yield from (document for document in documents if isinstance(document, dict))
+
+
+def _yaml(text: str, name: str) -> list[Any]:
+    if find_spec("yaml") is None:
+        raise UsageError("needs-extra", msg("error.needs-yaml"), msg("hint.needs-yaml"))
+    import yaml
+
+    try:
+        return list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+        raise unreadable(name, " ".join(str(problem).split())) from problem
+
+
+def _of_document(document: Mapping[str, Any]) -> ConfigWorkload | None:
+    if tool := training_tool(document):
+        return training_workload(document, tool)
+    if isinstance(document.get("services"), dict):
+        return _first(_compose_commands(document["services"]), COMPOSE)
+    if "kind" in document and "spec" in document:
+        return _first(_container_commands(document), KUBERNETES)
+    if isinstance(document.get("run"), str):  # A task of SkyPilot.
+        return _first(((words, None) for words in command_lines(document["run"])), None)
+    return None
+
+
+def _first(commands: Iterator[tuple[list[str], int | None]], tool: str | None) -> ConfigWorkload | None:
+    """Return the workload of the first command that starts a server, on the GPUs that its container gets."""
+    for words, gpus in commands:
+        if (config := serve_workload_of(words)) is not None:
+            # Ranks beyond the layout are data parallel only if the command says so: a container may have GPUs to spare.
+            unread = (*config.unread, f"{gpus} GPUs") if gpus and gpus != config.fields["gpus"] else config.unread
+            return replace(config, tool=tool or config.tool, unread=unread)
+    return None
+
+
+def _compose_commands(services: Mapping[str, Any]) -> Iterator[tuple[list[str], int | None]]:
+    for service in services.values():
+        if isinstance(service, dict):
+            words = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
+            yield _with_program(words, str(service.get("image") or "")), _reserved_gpus(service)
+
+
+def _container_commands(document: Any) -> Iterator[tuple[list[str], int | None]]:
+    """Yield the commands of all containers in a manifest, however deep they are, with the GPUs each of them gets."""
+    if not isinstance(document, dict):
+        return
+    containers = document.get("containers")
+    for container in containers if isinstance(containers, list) else ():
+        if isinstance(container, dict):
+            words = [*_words(container.get("command")), *_words(container.get("args"))]
+            gpus = _nested(container, "resources", "limits", "nvidia.com/gpu")
+            count = int(gpus) if str(gpus).isdigit() else None
+            if len(words) > 2 and words[0].rpartition("/")[2] in SHELLS and words[1] == "-c":
+                yield from ((line, count) for line in command_lines(words[2]))
+            yield _with_program(words, str(container.get("image") or "")), count
+    for value in document.values():
+        yield from _container_commands(value)
+
+
+def _nested(value: Any, *keys: str) -> Any:
+    """Return the value under nested keys; None if one of them is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _with_program(words: list[str], image: str) -> list[str]:
+    """Return a container's command with the program of its image in front if it has only arguments."""
+    engine = image_engine(image)
+    if engine is None or serve_workload_of(words) is not None:
+        return words
+    return [*program_of(engine), *words]
+
+
+def _words(command: Any) -> list[str]:
+    if isinstance(command, list):
+        return [str(word) for word in command]
+    try:
+        return shlex.split(command) if isinstance(command, str) else []
+    except ValueError:
+        return []
+
+
+def _reserved_gpus(service: Mapping[str, Any]) -> int | None:
+    """Return the GPUs that a compose service reserves; None if it takes all or says nothing."""
+    devices = _nested(service, "deploy", "resources", "reservations", "devices")
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict):
+            ids = device.get("device_ids")
+            count = len(ids) if isinstance(ids, list) else device.get("count")
+            return int(str(count)) if str(count).isdigit() else None
+    return None

@@ -1,0 +1,203 @@
+"""The workload of a command line that starts a server: the inverse of the lines that `--emit` writes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from whichgpu.catalog.engines.record import ServeCommand
+from whichgpu.catalog.engines.registry import engine_ids, engine_record
+from whichgpu.workload.config_files.config import ConfigWorkload
+from whichgpu.workload.config_files.model_names import gguf_parts
+from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISION_SYNONYMS
+
+PLACEHOLDER = "{model}"
+MODEL_OPTIONS = ("--model", "--model-path", "-m")
+# Options without a value; others take the next word as theirs.
+_SWITCH = re.compile(r"--(enable|disable|no|trust|enforce|skip|use|headless|allow|return|async)\b.*")
+_HALF = {"half": "fp16", "float": "fp32"}
+IGNORED_VALUES = ("auto", "")
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command in a shell script; comments and lines that a shell could not read are left out."""
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue
+        if words:
+            yield words
+
+
+def serve_workload_of(words: Sequence[str]) -> ConfigWorkload | None:
+    """Return the workload of a command that starts a known server, also inside `docker run` or `srun`; None for any other."""
+    for engine in engine_ids():
+        serve = engine_record(engine).serve
+        if serve.command and (arguments := _arguments(words, serve)) is not None:
+            return _workload(engine, serve, arguments)
+    return None
+
+
+def image_engine(image: str) -> str | None:
+    """Return the engine of a container image whose entry point is its server; None if it is not known."""
+    return next((id for id in engine_ids() if _image_name(image) == _image_name(engine_record(id).serve.image) != ""), None)
+
+
+def _image_name(image: str) -> str:
+    """Return an image's name without registry, tag and digest.
+
+    >>> _image_name("docker.io/vllm/vllm-openai:v0.11.0")
+    'vllm-openai'
+    """
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+def program_of(engine: str) -> list[str]:
+    """Return the words that start an engine's server, without the model."""
+    return _program(engine_record(engine).serve.command)
+
+
+def _program(command: str) -> list[str]:
+    words = command.split()
+    return words[: next(place for place, word in enumerate(words) if PLACEHOLDER in word or word.startswith("--"))]
+
+
+def _arguments(words: Sequence[str], serve: ServeCommand) -> list[str] | None:
+    """Return the words after an engine's program; None if it is not started here."""
+    for program in (_program(serve.command), *(one.split() for one in serve.programs)):
+        names = [name.rpartition("/")[2] for name in program]
+        for start in range(len(words) - len(names) + 1):
+            here = [_bare(word) for word in words[start : start + len(names)]]
+            if here == [_bare(name) for name in names]:
+                return list(words[start + len(names) :])
+    for place, word in enumerate(words):
+        if serve.image and _image_name(word) == _image_name(serve.image) and "docker" in words[:place]:
+            entry = next((one.partition("=")[2] for one in words[:place] if one.startswith("--entrypoint=")), None)
+            return _arguments([entry, *words[place + 1 :]], serve) if entry else list(words[place + 1 :])
+    return None
+
+
+def _bare(word: str) -> str:
+    """Return a program's name without its folder, and `python` for all its versions."""
+    return re.sub(r"^python[\d.]*$", "python", word.rpartition("/")[2])
+
+
+def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], dict[str, str]]:
+    """Return the words without an option, and the options by their main name with their values."""
+    plain: list[str] = []
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or re.fullmatch(r"-[\d.]+", word):
+            plain.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        name = serve.aliases.get(name, name)
+        if not equals and rest and not rest[0].startswith("-") and not _SWITCH.fullmatch(name) and name not in _switches(serve):
+            value = rest.pop(0)
+        options[name] = value
+    return plain, options
+
+
+def _switches(serve: ServeCommand) -> tuple[str, ...]:
+    return serve.expert_parallel if "{ep}" not in serve.expert_parallel else "", serve.attention_data_parallel
+
+
+def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> ConfigWorkload:
+    plain, options = _options(arguments, serve)
+    read = _ReadOptions(options)
+    model = next((value for name in MODEL_OPTIONS if (value := read.text(name))), None) or next(iter(plain), None)
+    fields: dict[str, Any] = {"task": "serve", "engine": engine}
+    if model:
+        name, precision = gguf_parts(model) if model.endswith(".gguf") else (model, None)
+        fields |= {"model": name} | ({"precision": precision} if precision else {})
+    fields |= _precision("precision", serve.precision, read) | _precision("kv_precision", serve.kv_precision, read)
+    sequences, context = read.whole(serve.max_sequences), read.whole(serve.context)
+    if context and serve.context_of_all:
+        context //= sequences or 1
+    fields |= _layout(serve, read)
+    return ConfigWorkload(
+        engine, fields, context, sequences, read.whole(serve.chunk), read.share(serve.memory_share), tuple(read.unread(serve))
+    )
+
+
+def _layout(serve: ServeCommand, read: _ReadOptions) -> dict[str, Any]:
+    """Return parallel degrees, GPUs and nodes."""
+    tp = (read.whole(serve.tensor_parallel) if " " not in serve.tensor_parallel else None) or 1
+    pp = (read.whole(serve.pipeline_parallel) if " " not in serve.pipeline_parallel else None) or 1
+    dp = read.whole(serve.data_parallel) or 1
+    if read.switch(serve.attention_data_parallel) and serve.counts_attention_data_parallel:
+        tp = max(1, tp // dp)
+    option, _, size = serve.expert_parallel.partition("=")
+    ep = (read.whole(option) or 1) if size else tp * dp if read.switch(option) else 1
+    nodes = read.whole(serve.nodes.partition("=")[0]) or 1
+    parallel = {name: value for name, value in {"tp": tp, "pp": pp, "dp": dp, "ep": ep}.items() if value > 1}
+    gpus = tp * pp * dp
+    return {"gpus": gpus, **({"parallel": parallel} if parallel else {}), **({"nodes": nodes} if nodes > 1 else {})}
+
+
+def _precision(field: str, spelled: Mapping[str, str], read: _ReadOptions) -> dict[str, str]:
+    """Return the precision that options set: a quantisation before a type of the activations."""
+    spellings = {text.partition("=")[::2]: name for name, text in spelled.items() if "=" in text and " " not in text}
+    chosen: dict[str, str] = {}
+    for option in sorted({option for option, _ in spellings}, key=lambda option: "quant" not in option):
+        value = read.text(option)
+        if value is None or value in IGNORED_VALUES:
+            continue
+        candidates = (spellings.get((option, value)), _HALF.get(value), value, value.partition("_")[0])
+        words = (PRECISION_SYNONYMS.get(one, one) for one in candidates if one)
+        name = next((one for one in words if one in PRECISION_BY_NAME), None)
+        if name:
+            chosen.setdefault(field, name)
+        else:
+            read.leave(option)
+    return chosen
+
+
+class _ReadOptions:
+    """The options of a command line, and which of them were read."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options, self._read = options, set[str]()
+
+    def text(self, name: str) -> str | None:
+        """Return an option's value; None if it is not there."""
+        if not name or name not in self._options:
+            return None
+        self._read.add(name)
+        return self._options[name]
+
+    def leave(self, name: str) -> None:
+        """Count an option as not read."""
+        self._read.discard(name)
+
+    def switch(self, name: str) -> bool:
+        """Return whether a switch is there."""
+        return self.text(name) is not None
+
+    def whole(self, name: str) -> int | None:
+        """Return an option's positive whole value, with k and m for thousands and millions as vLLM writes them; else None."""
+        match = re.fullmatch(r"(\d{1,9})([kKmM]?)", self.text(name) or "")
+        if match is None:
+            self.leave(name)
+            return None
+        scale = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[match[2]]
+        return int(match[1]) * scale or None
+
+    def share(self, name: str) -> float | None:
+        """Return an option's value between 0 and 1; else None."""
+        text = self.text(name) or ""
+        value = float(text) if re.fullmatch(r"[01]?\.?\d{1,9}", text) else 0.0
+        if not 0 < value <= 1:
+            self.leave(name)
+            return None
+        return value
+
+    def unread(self, serve: ServeCommand) -> Iterator[str]:
+        """Yield the options that no field stands for, except those of every server."""
+        fixed = {serve.port, "--host", "--served-model-name", *(word for word in serve.fixed.split() if word.startswith("-"))}
+        yield from (name for name in self._options if name not in self._read | fixed)

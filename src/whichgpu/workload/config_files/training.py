@@ -1,0 +1,145 @@
+"""The workload of a training config of axolotl, LLaMA-Factory (and the Trainer arguments it extends), torchtune or accelerate.
+
+`data/config_keys.csv` says which field each key sets: a key counts if its value, as lower-case text, matches `when`; the field
+then gets `value`, or the key's own if that is empty. The first row that counts sets a field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whichgpu.base.bundled_data import data_rows
+from whichgpu.workload.config_files.config import ConfigWorkload
+
+TABLE = Path(__file__).parent.parent / "data" / "config_keys.csv"
+DEGREES = ("tp", "pp", "cp", "zero")
+COUNTS = ("seq_in", "micro_batch", "accumulation", "lora_rank", "gpus", "nodes", "steps", *DEGREES)
+DEFAULT_LORA_RANK = {"axolotl": 8, "llama-factory": 8, "torchtune": 8}  # as documented by each tool
+# Keys of these tools that say nothing about memory or speed: data, logging, learning rates and the like.
+_UNRELATED = re.compile(
+    r".*(data|log|save|eval|seed|lr|learning|warmup|schedul|output|report|wandb|chat|template|val_|dir|prompt|workers|hub|special"
+    r"|weight_decay|checkpointer|tokenizer|resume|metric|profiler|shuffle|device|loss|preprocess|overwrite|plot|strict|debug).*",
+    re.IGNORECASE,
+)
+_OPTIMIZERS = (("8bit", "adamw-8bit"), ("adafactor", "adafactor"), ("sgd", "sgd"), ("adam", "adamw"))
+
+
+class ConfigKey(msgspec.Struct, frozen=True):
+    """A row of the table: which value of which key sets which field."""
+
+    tool: str
+    key: str
+    when: str
+    field: str
+    value: str
+
+
+@cache
+def config_keys() -> tuple[ConfigKey, ...]:
+    """Return the table of keys."""
+    return tuple(ConfigKey(**row) for row in data_rows(TABLE))
+
+
+def training_tool(document: Mapping[str, Any]) -> str | None:
+    """Return the tool that a training config is written for; None if it is of none."""
+    if "base_model" in document:
+        return "axolotl"
+    if "model_name_or_path" in document:
+        return "llama-factory"
+    if any(isinstance(value, Mapping) and "_component_" in value for value in document.values()):
+        return "torchtune"
+    return "accelerate" if "distributed_type" in document or "compute_environment" in document else None
+
+
+def training_workload(document: Mapping[str, Any], tool: str) -> ConfigWorkload:
+    """Return the workload of a training config."""
+    fields: dict[str, Any] = {"task": "finetune"}
+    read = {"adapter", "finetuning_type", "stage", "distributed_type", "compute_environment"}
+    for row in (row for row in config_keys() if row.tool == tool):
+        value = _value(document, row.key)
+        if value is None or (value is False and row.when != "false"):
+            continue
+        read.add(row.key.partition(".")[0])
+        if row.when and not re.fullmatch(row.when, _text(value), re.IGNORECASE):
+            continue
+        converted = _converted(row.field, row.value or value)
+        if converted is not None:
+            fields.setdefault(row.field, converted)
+    _set_adapter(document, tool, fields)
+    if tool == "llama-factory":
+        fields.setdefault("checkpointing", "full" if "finetuning_type" in document else "none")
+    unread = tuple(str(key) for key in document if str(key) not in read and not _UNRELATED.fullmatch(str(key)))
+    return ConfigWorkload(tool, with_batch(fields), unread=unread)
+
+
+def with_batch(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields with the layout as one mapping, and the batch of all GPUs from that of one."""
+    values = dict(fields)
+    parallel = {name: values.pop(name) for name in DEGREES if name in values}
+    gpus = int(values.get("gpus", 1))
+    dp = max(1, gpus // (parallel.get("tp", 1) * parallel.get("pp", 1) * parallel.get("cp", 1)))
+    if gpus > 1:
+        parallel["dp"] = dp
+    elif "zero" in parallel:
+        del parallel["zero"]  # There is nothing to shard over on one GPU.
+    if micro := values.pop("micro_batch", None):
+        values["micro_batch"] = micro
+        values["batch"] = micro * values.get("accumulation", 1) * dp
+    return values | ({"parallel": parallel} if parallel else {})
+
+
+def _set_adapter(document: Mapping[str, Any], tool: str, fields: dict[str, Any]) -> None:
+    """Set or remove the fields of low-rank adapters, which configs keep for full fine-tuning too."""
+    component = str(_value(document, "model._component_") or "").rpartition(".")[2]
+    word = str(document.get("adapter") or document.get("finetuning_type") or component.partition("_")[0]).lower()
+    if "lora" not in word and "dora" not in word and not (tool == "llama-factory" and document.get("use_peft")):
+        for name in ("lora_rank", "lora_targets", "qlora"):
+            fields.pop(name, None)
+        return
+    fields.setdefault("lora_rank", DEFAULT_LORA_RANK.get(tool, 8))
+    if word.startswith("qlora"):
+        fields["qlora"] = True
+
+
+def _value(document: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key, whose parts are separated by dots."""
+    value: Any = document
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)).lower() if isinstance(value, list) else str(value).lower()
+
+
+def _converted(field: str, value: Any) -> Any:
+    """Return a key's value as that of a field; None if it is not one."""
+    if field in COUNTS:
+        text = str(value)
+        return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 10**9 else None
+    if field == "epochs":
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    if field == "optimizer":
+        return next((name for part, name in _OPTIMIZERS if part in str(value).lower()), None)
+    if field == "lora_targets":
+        return ",".join(_targets(value)) or None
+    if field == "qlora":
+        return True
+    return str(value).rpartition(".")[2] if field == "model" and "." in str(value) and "models." in str(value) else str(value)
+
+
+def _targets(value: Any) -> Iterator[str]:
+    """Yield the layers of adapters by this package's words for them: `q` for `q_proj`."""
+    names = value if isinstance(value, list) else str(value).split(",")
+    for name in dict.fromkeys(str(one).strip().removesuffix("_proj") for one in names):
+        if name in ("q", "k", "v", "o", "gate", "up", "down", "all-linear", "mlp", "attention"):
+            yield name
+        elif name == "output":
+            yield "o"

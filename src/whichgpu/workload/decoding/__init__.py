@@ -1,0 +1,1 @@
+"""How text is decoded: speculative decoding, and weights in host memory."""

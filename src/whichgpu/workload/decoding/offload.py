@@ -1,0 +1,51 @@
+"""Weights kept in host memory: the routed experts of an MoE model, or some of the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from whichgpu.base.kinds import InvalidValue, SingleValue, Whole
+from whichgpu.base.messages import msg
+
+
+class Offload(msgspec.Struct, frozen=True):
+    """What lies in host memory: the experts, or `layers` layers; `automatic` if as little as makes the model fit."""
+
+    experts: bool = False
+    layers: int = 0
+    automatic: bool = False
+
+
+class OffloadValue(SingleValue):
+    """Kind of the request field for weights in host memory: `auto`, {"experts": "host"} or {"layers": n}, or text `layers=n`."""
+
+    takes_mapping: ClassVar[bool] = True
+
+    def read(self, value: Any) -> Offload:
+        if isinstance(value, str):
+            return self.read_text(value)
+        if value == {"experts": "host"}:
+            return Offload(experts=True)
+        if isinstance(value, Mapping) and set(value) == {"layers"}:
+            return Offload(layers=Whole(1, 10_000).read(value["layers"]))
+        raise InvalidValue(msg("wants.offload"))
+
+    def read_text(self, text: str) -> Offload:
+        word = text.strip().lower()
+        if word in ("experts", "experts=host"):
+            return Offload(experts=True)
+        if word == "auto":
+            return Offload(automatic=True)
+        name, _, count = word.partition("=")
+        if name == "layers":
+            return Offload(layers=Whole(1, 10_000).read_text(count))
+        raise InvalidValue(msg("wants.offload"), ("auto", "experts", "layers=N"))
+
+    def write(self, value: Offload) -> Any:
+        return "auto" if value.automatic else {"experts": "host"} if value.experts else {"layers": value.layers}
+
+    def write_text(self, value: Offload) -> str:
+        return "auto" if value.automatic else "experts" if value.experts else f"layers={value.layers}"

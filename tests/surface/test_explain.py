@@ -1,0 +1,65 @@
+"""`whichgpu explain`: files that --emit writes and files people have, read back as workloads with their GPUs and speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.surface.cli import assert_refused, assert_refused_json, call
+from tests.unit.workload.config_files.test_reader import AXOLOTL, COMPOSE
+
+ESTIMATE = ("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--gpus", "2", "--tp", "2", "--precision", "fp8")
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang", "docker", "slurm", "skypilot", "kubernetes"])
+def test_what_is_emitted_is_explained_as_what_was_estimated(target: str, tmp_path: Path) -> None:
+    emitted = call(*ESTIMATE, "--batch", "8", "--emit", target, "--json").json()["emitted"]
+    (name, content), *_ = emitted.items()
+    (tmp_path / name).write_text(content)
+    answer = call("explain", str(tmp_path / name), "--json").json()
+    config = answer["config"]
+    assert answer["ok"]
+    assert config["fields"]["model"] == "llama-3.1-8b"
+    assert config["fields"]["parallel"] == {"tp": 2}
+    assert (config["fields"]["precision"], config["fields"]["gpus"], config["max_sequences"]) == ("fp8", 2, 8)
+    assert config["context"] == 2304
+    assert config["fields"]["seq_in"] + config["fields"]["seq_out"] == 2304
+    assert not config["unread"]
+
+
+def test_text_names_needs_verdicts_and_speed(tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(COMPOSE)
+    reply = call("explain", str(tmp_path / "compose.yaml"), "--gpu", "H100 SXM", "--gpu", "T4")
+    assert reply.code == 0, reply.err
+    assert reply.err.startswith("compose.yaml (docker-compose): task serve, engine vllm, model llama-3.1-8b")
+    assert [(row[0], row[3]) for row in reply.tsv()[1:]] == [("H100 SXM", "fits"), ("T4", "no")]
+    assert "1 request at a time: " in reply.err
+    assert "requests at once: " in reply.err
+
+
+def test_a_training_config_runs_on_more_gpus_if_told(tmp_path: Path) -> None:
+    (tmp_path / "qlora.yml").write_text(AXOLOTL)
+    one = call("explain", str(tmp_path / "qlora.yml"), "--gpu", "A100-SXM-80GB", "--json").json()
+    four = call("explain", str(tmp_path / "qlora.yml"), "--gpu", "A100-SXM-80GB", "--gpus", "4", "--json").json()
+    assert (one["config"]["fields"]["batch"], four["config"]["fields"]["batch"]) == (8, 32)
+    assert four["config"]["fields"]["parallel"] == {"dp": 4}
+    assert four["estimates"][0]["throughput"]["value"] > 2 * one["estimates"][0]["throughput"]["value"]
+    assert call("explain", str(tmp_path / "qlora.yml"), "--gpu", "T4").code == 1
+
+
+def test_models_that_are_not_built_in_are_named_by_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "serve.sh"
+    path.write_text("vllm serve me/mine --max-model-len 4096")
+    assert assert_refused_json(call("explain", str(path), "--json"), 2)["kind"] == "unknown-model"
+    assert call("explain", str(path), "--model", "llama-3.1-8b", "--gpu", "L4").code in (0, 1)
+    path.write_text("vllm serve")
+    assert assert_refused_json(call("explain", str(path), "--json"), 2)["kind"] == "missing-model"
+
+
+def test_missing_files_and_a_missing_parser_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_refused(call("explain", str(tmp_path / "none.sh")), 2)
+    assert_refused(call("explain", str(tmp_path)), 2)
+    (tmp_path / "a.yaml").write_text(AXOLOTL)
+    monkeypatch.setattr("whichgpu.workload.config_files.reader.find_spec", lambda _: None)
+    assert 'pip install "whichgpu[yaml]"' in call("explain", str(tmp_path / "a.yaml")).err

@@ -1,0 +1,128 @@
+"""Load tests become records that are checked, used, listed and forgotten."""
+
+from __future__ import annotations
+
+import json
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surface.cli import assert_refused, assert_refused_json, call
+from tests.unit.measure.load_tests.test_formats import AIPERF, GUIDELLM, LLAMA_ROW, MLPERF, SGLANG, VLLM
+from whichgpu.api.workloads.estimate import estimate
+
+CLAIM = ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm")
+DECODE: dict[str, Any] = {
+    "task": "decode",
+    "model": "llama-3.1-8b",
+    "gpu": "h100-sxm",
+    "engine": "vllm",
+    "batch": 4,
+    "seq_in": 1050,
+}
+
+
+def written(folder: Path, document: object, name: str = "result.json") -> str:
+    path = folder / name
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return str(path)
+
+
+def scaled(factor: float, document: dict[str, Any] = VLLM) -> dict[str, Any]:
+    """The same load test with times per token of a factor times the shipped estimate."""
+    figure = estimate(own=False, **DECODE).time
+    assert figure is not None
+    times = {name: figure.value * factor * 1e3 for name in document if name.endswith(("tpot_ms", "itl_ms"))}
+    requests = document["completed"]
+    # As many requests at once as before: the rate falls as tokens take longer.
+    return (
+        document | times | {"duration": requests * (document["total_output_tokens"] / requests - 1) * figure.value * factor / 4}
+    )
+
+
+def test_a_load_test_changes_estimates_is_named_in_them_listed_and_forgotten(tmp_path: Path) -> None:
+    reply = call("measure", "--import", written(tmp_path, scaled(1.3)), *CLAIM, "--json")
+    assert reply.code == 0, reply.err
+    answer = json.loads(reply.out)
+    [step] = answer["record"]["steps"]
+    assert step["seconds"] / step["predicted"]["value"] == pytest.approx(1.3)
+    assert (step["request"]["batch"], step["request"]["precision"]) == (4, "bf16")
+    before, after = estimate(own=False, **DECODE), estimate(**DECODE)
+    assert before.time is not None
+    assert after.time is not None
+    assert 1.1 < after.time.value / before.time.value < 1.35
+    widths = [[log(end / one.time.value) for end in (one.time.low, one.time.high)] for one in (before, after) if one.time]
+    assert widths[0][0] - 1e-9 <= widths[1][0] < 0 < widths[1][1] <= widths[0][1] + 1e-9  # One step does not widen a range.
+    [row] = json.loads(call("measure", "--records", "--json").out)["records"]
+    assert row["id"] in after.sources
+    assert row["id"] not in before.sources
+    assert (row["origin"], row["gpu"], row["steps"], row["used_for"]) == ("imported", "h100-sxm", 1, ["vllm/decode"])
+    assert row["ratio"] == pytest.approx(1.3)
+    text = call("measure", "--records")
+    assert text.tsv()[1] == [row["id"], "imported", "h100-sxm", "1", "vllm/decode", "1.3"]
+    forgotten = call("measure", "--forget", row["id"][-8:])
+    assert (forgotten.code, forgotten.err) == (0, f"Forgot {row['id']}.\n")
+    assert call("measure", "--records").code == 1
+    last = estimate(**DECODE).time
+    assert last is not None
+    assert last.value == before.time.value
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_too_fast_is_as_wrong_as_too_slow(factor: float, tmp_path: Path) -> None:
+    refused = assert_refused_json(call("measure", "--import", written(tmp_path, scaled(factor)), *CLAIM, "--json"), 2)
+    assert refused["kind"] == "load-test-unusable"
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "claim", "kind"),
+    [
+        (SGLANG, "estimate serve llama-3.1-8b --gpu h100-sxm", "sglang/decode"),
+        (GUIDELLM, "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm", "vllm/decode"),
+        (AIPERF, "estimate serve qwen3-8b --gpu h100-sxm --engine sglang", "sglang/decode"),
+        ([LLAMA_ROW], "", "llama.cpp/prefill"),
+        (MLPERF, "estimate forward resnet50 --gpu t4 --engine tensorrt --batch 16 --precision int8", "tensorrt/forward"),
+    ],
+)
+def test_each_tool_s_file_becomes_a_record(document: object, claim: str, kind: str, tmp_path: Path) -> None:
+    words = ("--verify", claim) if claim else ()
+    reply = call("measure", "--import", written(tmp_path, document), *words)
+    assert reply.code == 0, reply.err
+    [row] = json.loads(call("measure", "--records", "--json").out)["records"]
+    assert row["used_for"] == [kind]
+
+
+def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path) -> None:
+    busy = VLLM | {"total_input_tokens": 3_000_000, "duration": 50.0}
+    refused = assert_refused_json(call("measure", "--import", written(tmp_path, busy), *CLAIM, "--json"), 2)
+    assert "prefills took" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (VLLM, ()),  # No GPU in the file and none here.
+        (VLLM, ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --gpus 2")),
+        (VLLM | {"model_id": "me/mine"}, ("--verify", "estimate serve no-such --gpu h100-sxm")),
+        ("[{}]", CLAIM),
+        ("", CLAIM),
+    ],
+)
+def test_unusable_files_are_refused_with_the_reason(document: object, words: tuple[str, ...], tmp_path: Path) -> None:
+    assert_refused(call("measure", "--import", written(tmp_path, document), *words), 2)
+
+
+def test_records_and_forget_refuse_what_is_not_there(tmp_path: Path) -> None:
+    assert call("measure", "--records").code == 1
+    assert_refused(call("measure", "--forget", "nothing"), 2)
+    assert_refused(call("measure", "--records", "--forget", "x"), 2)
+    assert_refused(call("measure", "--records", "--verify", "estimate serve gpt2"), 2)
+    folder = tmp_path / "data" / "whichgpu" / "records" / "own"
+    folder.mkdir(parents=True)
+    (folder / "broken.json").write_text("{")
+    assert call("measure", "--records").tsv()[1][0] == "broken"
+    assert call("measure", "--forget", "broken").code == 0
+    assert not list(folder.iterdir())

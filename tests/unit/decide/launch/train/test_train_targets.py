@@ -1,0 +1,150 @@
+"""Files that start training runs: the layout and batch each tool computes from them are those of the estimate."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from whichgpu.base.errors import UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
+from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
+from whichgpu.workload.config_files.reader import config_workload
+from whichgpu.workload.models import find_model
+from whichgpu.workload.parallel import Parallel
+
+LLAMA = find_model("llama-3.1-8b", Catalog(), None)
+MIXTRAL = find_model("mixtral-8x7b", Catalog(), None)
+RUN = TrainOptions(
+    "llama-h100", "meta-llama/Llama-3.1-8B", LLAMA, "h100-sxm", 16, 2, Parallel(dp=16, zero=3), "bf16", 64, 2, 4096,
+    checkpointing="full", steps=1000, max_seconds=5000.0, provider="gcp", region="us-east4", is_spot=True,
+)  # fmt: skip
+# Arguments of Megatron-LM core 0.15 (megatron/training/arguments.py) that are written.
+MEGATRON_OPTIONS = frozenset(
+    "num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels vocab-size seq-length max-position-embeddings "
+    "micro-batch-size global-batch-size tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size "
+    "expert-model-parallel-size train-iters group-query-attention num-query-groups swiglu normalization position-embedding-type "
+    "untie-embeddings-and-output-weights disable-bias-linear num-experts moe-router-topk bf16 fp16 sequence-parallel "
+    "num-virtual-stages-per-pipeline-rank use-megatron-fsdp data-parallel-sharding-strategy use-distributed-optimizer "
+    "recompute-granularity recompute-method recompute-num-layers recompute-activations".split()
+)
+
+
+def last_line(target: str, options: TrainOptions) -> list[str]:
+    files = train_files(target, TrainPlan(options, ("head",)))
+    return shlex.split(next(iter(files.values())).splitlines()[-1])
+
+
+def options_of(words: list[str]) -> dict[str, str]:
+    return {word.lstrip("-").partition("=")[0]: word.partition("=")[2] for word in words if word.startswith("--")}
+
+
+@given(
+    tp=st.sampled_from((1, 2, 4)), pp=st.sampled_from((1, 2)), cp=st.sampled_from((1, 2)), dp=st.sampled_from((1, 2, 4, 8)),
+    zero=st.integers(0, 3), micro=st.integers(1, 4), passes=st.integers(1, 8),
+    precision=st.sampled_from(("bf16", "amp-bf16", "fp32")),
+)  # fmt: skip
+def test_every_tool_computes_the_same_batch_and_layout(
+    tp: int, pp: int, cp: int, dp: int, zero: int, micro: int, passes: int, precision: str
+) -> None:
+    gpus = tp * pp * cp * dp
+    layout = Parallel(dp=dp, tp=tp, pp=pp, cp=cp, zero=zero)
+    run = replace(RUN, gpus=gpus, nodes=1, parallel=layout, batch=micro * passes * dp, accumulation=passes, precision=precision)
+    plan = TrainPlan(run)
+    assert (run.micro_batch, run.replicas) == (micro, dp)
+    deepspeed = json.loads(train_files("deepspeed", plan)["deepspeed.json"])
+    assert deepspeed["train_batch_size"] == micro * passes * dp
+    assert deepspeed["train_batch_size"] == (
+        deepspeed["train_micro_batch_size_per_gpu"] * deepspeed["gradient_accumulation_steps"] * dp
+    )
+    assert deepspeed["zero_optimization"]["stage"] == zero
+    titan = tomllib.loads(train_files("torchtitan", plan)["torchtitan.toml"])
+    degrees = titan["parallelism"]
+    ranks = degrees["data_parallel_replicate_degree"] * degrees["data_parallel_shard_degree"]
+    assert ranks * tp * pp * cp == gpus
+    assert (degrees["tensor_parallel_degree"], degrees["pipeline_parallel_degree"]) == (tp, pp)
+    assert titan["training"]["global_batch_size"] == micro * passes * dp
+    assert titan["training"]["local_batch_size"] == micro
+    megatron = options_of(last_line("megatron", run))
+    assert int(megatron["global-batch-size"]) == micro * passes * dp
+    assert gpus % (int(megatron["tensor-model-parallel-size"]) * int(megatron["pipeline-model-parallel-size"])) == 0
+    assert ("bf16" in megatron) == (precision != "fp32")
+
+
+def test_accelerate_s_config_is_explained_as_the_run_it_was_written_from() -> None:
+    for zero, kind in ((0, "MULTI_GPU"), (1, "DEEPSPEED"), (2, "FSDP"), (3, "FSDP")):
+        run = replace(RUN, parallel=Parallel(dp=16, zero=zero))
+        text = train_files("accelerate", TrainPlan(run, ("a: comment",)))["accelerate.yaml"]
+        assert yaml.safe_load(text)["distributed_type"] == kind
+        fields = config_workload(text.encode(), "accelerate.yaml").fields
+        assert (fields["gpus"], fields["nodes"], fields["precision"]) == (16, 2, "amp-bf16")
+        assert fields["parallel"] == {"dp": 16} | ({"zero": zero} if zero else {})
+    words = last_line("accelerate", RUN)
+    assert words[:3] == ["accelerate", "launch", "--config_file=accelerate.yaml"]
+    assert "--gradient_checkpointing" not in words  # FSDP checkpoints; both at once are an error.
+    assert "--gradient_checkpointing" in last_line("accelerate", replace(RUN, parallel=Parallel(dp=16)))
+
+
+def test_torchrun_starts_a_process_per_gpu() -> None:
+    words = last_line("torchrun", RUN)
+    assert words[:5] == [
+        "torchrun", "--nnodes=2", "--nproc-per-node=8", "--rdzv-backend=c10d", "--rdzv-endpoint=$HEAD_ADDRESS:29500"
+    ]  # fmt: skip
+    assert {"train.py", "--per_device_train_batch_size=2", "--gradient_accumulation_steps=2", "--bf16"} <= set(words)
+    assert "--fsdp=full_shard auto_wrap" in words
+    single = last_line("torchrun", replace(RUN, gpus=1, nodes=1, parallel=Parallel(), precision="fp32", optimizer="adamw-8bit"))
+    assert single[:3] == ["torchrun", "--nnodes=1", "--nproc-per-node=1"]
+    assert "--optim=adamw_bnb_8bit" in single
+    assert not [word for word in single if word.startswith(("--fsdp", "--bf16"))]
+
+
+def test_megatron_gets_the_model_s_sizes_in_documented_options() -> None:
+    words = options_of(last_line("megatron", RUN))
+    assert (words["num-layers"], words["hidden-size"], words["num-query-groups"]) == ("32", "4096", "8")
+    assert words["data-parallel-sharding-strategy"] == "optim_grads_params"
+    layout = Parallel(dp=2, tp=4, pp=2, ep=4, sp=True, zero=1, chunks=2)
+    moe = replace(RUN, model="mixtral", shape=MIXTRAL, parallel=layout, checkpointing="selective")
+    options = options_of(last_line("megatron", moe))
+    assert (options["num-experts"], options["moe-router-topk"], options["expert-model-parallel-size"]) == ("8", "2", "4")
+    assert {"sequence-parallel", "use-distributed-optimizer", "recompute-activations"} <= options.keys()
+    launcher = {"nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint"}
+    assert (words | options).keys() - launcher <= MEGATRON_OPTIONS
+
+
+def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
+    [sbatch] = train_files("slurm", TrainPlan(RUN)).values()
+    assert "#SBATCH --nodes=2\n" in sbatch
+    assert "#SBATCH --gpus-per-node=8\n" in sbatch
+    assert "#SBATCH --time=01:24:00\n" in sbatch
+    assert "--time" not in next(iter(train_files("slurm", TrainPlan(replace(RUN, max_seconds=None))).values()))
+    [task] = train_files("skypilot", TrainPlan(RUN)).values()
+    document: dict[str, Any] = yaml.safe_load(task)
+    assert document["resources"] == {"accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True}
+    assert document["num_nodes"] == 2
+
+
+def test_notes_say_what_a_line_cannot() -> None:
+    adapted = replace(RUN, lora_rank=16, is_qlora=True, parallel=Parallel(dp=4, tp=2, pp=2, zero=1))
+    texts = {name: "".join(train_files(name, TrainPlan(adapted)).values()) for name in TRAIN_TARGETS}
+    assert all("QLoRA (4-bit base weights) of rank 16" in text for text in texts.values())
+    assert "Tensor parallel over 2 ranks is the script's own." in texts["torchrun"]
+    assert "shards optimizer state only with parameters" in texts["torchtitan"]
+    assert "NODE_RANK=0..1" in texts["deepspeed"]
+
+
+@pytest.mark.parametrize(
+    ("target", "model"), [("torchtitan", "mixtral-8x7b"), ("megatron", "bert-large"), ("megatron", "resnet50")]
+)
+def test_models_that_a_tool_lacks_are_refused(target: str, model: str) -> None:
+    run = replace(RUN, model=model, shape=find_model(model, Catalog(), None))
+    with pytest.raises(UsageError) as refused:
+        train_files(target, TrainPlan(run))
+    assert refused.value.kind == "emit-model"

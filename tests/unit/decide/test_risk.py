@@ -1,0 +1,96 @@
+"""Recommendations under uncertainty: probabilities, expected costs, and what a preference for low risk changes."""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import cache
+from typing import Any
+
+import pytest
+
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.requirements import Requirements
+from whichgpu.surface.candidate_cells import uncertainty_lines
+
+DAY = date(2026, 8, 1)
+
+
+@cache
+def served(risk: Any = None, **limits: Any) -> RecommendAnswer:
+    query = Requirements(**{"gpu": "RTX 5090,L40S,H100 SXM", "risk": risk, **limits})
+    fields: dict[str, Any] = {"rate": "6/s", "ttft": "1s", "tpot": "60ms", "precision": "bf16"}
+    return recommend("serve", "llama-3.1-8b", query, DAY, own=False, **fields)
+
+
+@cache
+def tuned(**query: Any) -> RecommendAnswer:
+    return recommend("finetune", "llama-3.1-8b", Requirements(rank="cost", **query), DAY, own=False, qlora=True)
+
+
+def test_a_service_keeps_its_objectives_at_low_risk_by_default() -> None:
+    low, even = served(), served("even")
+    assert (low.risk, even.risk) == ("low", "even")
+    assert low.answer.keeps_objective is not None
+    assert even.answer.keeps_objective is not None
+    assert low.answer.keeps_objective >= 0.9 > even.answer.keeps_objective
+    assert even.answer.cost.amount < low.answer.cost.amount
+    assert all(one.keeps_objective is not None for one in low.candidates)
+
+
+def test_expected_cost_counts_the_replicas_that_slow_steps_need() -> None:
+    for one in (*served("even").candidates, *served().candidates):
+        assert one.expected_cost.amount >= one.cost.amount * 999 / 1000
+
+
+def test_the_safest_is_named_where_it_is_not_the_cheapest() -> None:
+    answer = served("even")
+    assert answer.safest.keeps_limits == max(one.keeps_limits for one in answer.candidates)
+    assert answer.safest.keeps_limits > answer.cheapest.keeps_limits
+    assert "recommend.safest" in {line.id for line in uncertainty_lines(answer)}
+
+
+def test_limits_that_only_hold_as_estimated_still_have_an_answer() -> None:
+    gpus = served("even").answer.gpus
+    cheap = served("even").answer.cost_per_hour.amount
+    answer = served(gpu="RTX 5090", gpus=(gpus, gpus), budget=f"{float(cheap) * 1.01}usd/h")
+    assert answer.risk == "even"
+    assert answer.answer.keeps_objective is not None
+    assert answer.answer.keeps_objective < 0.9
+
+
+def test_a_deadline_at_the_estimated_time_is_kept_with_even_odds() -> None:
+    one = tuned(gpu="H100 SXM").answer
+    odds = [tuned(gpu="H100 SXM", deadline=one.run_time.value * share).answer.keeps_objective for share in (1.001, 1.2, 3.0)]
+    assert odds[0] == pytest.approx(0.5, abs=0.03)
+    assert odds == sorted(odds, key=lambda each: each or 0.0)
+    assert odds[-1] == 0.99
+
+
+def test_low_risk_passes_over_a_run_that_may_miss_its_deadline() -> None:
+    cheapest = tuned().answer
+    deadline = cheapest.run_time.value * 1.001
+    even, low = tuned(deadline=deadline).answer, tuned(deadline=deadline, risk="low").answer
+    assert even.keeps_objective == pytest.approx(0.5, abs=0.03)
+    assert low.keeps_objective is not None
+    assert low.keeps_objective >= 0.9
+    assert low.cost.amount > even.cost.amount
+
+
+def test_a_budget_is_kept_with_the_probability_of_the_cost() -> None:
+    cost = tuned().answer.cost.amount
+    odds = [tuned(budget=f"{float(cost) * share}usd").answer.keeps_budget for share in (1.01, 4.0)]
+    assert odds[0] is not None
+    assert 0.4 < odds[0] < 0.7
+    assert odds[1] == 0.99
+
+
+def test_an_extrapolated_answer_names_a_measured_one() -> None:
+    query = Requirements(rank="cost", gpu="RTX A6000,H100 SXM")
+    answer = recommend("batch", "llama-3.1-8b", query, DAY, own=False, engine="sglang", precision="bf16")
+    assert answer.answer.gpu == "rtx-a6000"
+    assert answer.answer.new_on
+    assert answer.measured is not None
+    assert answer.measured.gpu == "h100-sxm"
+    assert [line.id for line in uncertainty_lines(answer)] == ["recommend.measured"]
+    assert served().measured is None  # Its own GPU was measured.

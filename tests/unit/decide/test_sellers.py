@@ -1,0 +1,65 @@
+"""Sellers and ties: what a service avoids by default, that old prices count more, and which of two near-equal candidates wins."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.recommend.recommend import recommend_spelled
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.answer.ties import settle_tie
+from whichgpu.decide.candidates import AGE_WEIGHT, FRESH_DAYS, OLD_DAYS
+from whichgpu.decide.question import Question
+from whichgpu.decide.requirements import Requirements
+from whichgpu.workload.spelling import from_object
+
+DAY = date(2026, 11, 17)
+LOOKUPS = lookup_cache(own=False)
+SERVICE = from_object(
+    {"task": "serve", "model": "llama-3.1-8b", "rate": "2/s", "seq_in": 1000, "seq_out": 300, "tpot_max": "50ms"}
+)
+MARKETPLACES = {one.id for one in LOOKUPS.catalog.providers if one.kind == "marketplace"}
+
+
+def answer(**query: object) -> RecommendAnswer:
+    return recommend_spelled(SERVICE, Requirements(**query), DAY, LOOKUPS)  # type: ignore[arg-type]
+
+
+def test_a_service_is_put_on_server_cards_of_clouds_and_the_saving_of_others_is_named() -> None:
+    default, free = answer(), answer(sellers="any")
+    assert not MARKETPLACES & {one.provider for one in default.candidates}
+    assert {LOOKUPS.catalog.gpu_by_id[one.gpu].segment for one in default.candidates} == {"datacenter"}
+    assert float(free.answer.cost.amount) <= float(default.answer.cost.amount)
+    assert default.any_seller is not None
+    assert float(default.any_seller.cost.amount) < float(default.answer.cost.amount)
+    assert free.any_seller is None
+
+
+def test_named_sellers_and_gpus_are_considered() -> None:
+    assert {one.provider for one in answer(provider="vast").candidates} == {"vast"}
+    assert {one.gpu for one in answer(gpu="RTX 4090").candidates} == {"rtx-4090"}
+
+
+def test_old_prices_of_a_service_count_more() -> None:
+    screened = Question(SERVICE, Requirements(), DAY, LOOKUPS, None, True).evaluated()
+    candidates, market = screened.join(screened.results), screened.selection.market
+    age = market.age_days[candidates.offer]
+    expected = 1.0 + AGE_WEIGHT * (age > FRESH_DAYS) + AGE_WEIGHT * (age > OLD_DAYS)
+    assert np.allclose(candidates.age_factor, expected)
+    order = candidates.order("cost", market)
+    weighted = (candidates.run_cost.cost * candidates.age_factor)[order]
+    assert (np.diff(weighted) >= -1e-6 * weighted[:-1]).all()
+
+
+def test_a_tie_goes_to_the_roomier_candidate_and_never_beyond_three_percent() -> None:
+    screened = Question(SERVICE, Requirements(), DAY, LOOKUPS, None, True).evaluated()
+    candidates, market = screened.join(screened.results), screened.selection.market
+    order = candidates.order("cost", market)
+    tie = settle_tie(candidates, order, screened, "cost")
+    assert sorted(tie.order.tolist()) == sorted(order.tolist())
+    weighted = candidates.run_cost.cost * candidates.age_factor
+    assert weighted[tie.order[0]] <= weighted[order[0]] * 1.03 * (1 + 1e-9)
+    assert (tie.over is None) == (tie.order[0] == order[0])
+    assert settle_tie(candidates, order, screened, "time").over is None

@@ -1,0 +1,195 @@
+"""Training configs, compose files and manifests as their tools document them, and files that are none of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichgpu.base.errors import UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.config_files.model_names import model_of
+from whichgpu.workload.config_files.reader import config_workload
+
+AXOLOTL = """
+base_model: NousResearch/Meta-Llama-3.1-8B
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+lora_target_linear: true
+sequence_len: 4096
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+num_epochs: 3
+optimizer: paged_adamw_8bit
+bf16: auto
+tf32: false
+gradient_checkpointing: true
+flash_attention: true
+datasets: [{path: x, type: alpaca}]
+learning_rate: 0.0002
+"""
+LLAMA_FACTORY = """
+model_name_or_path: Qwen/Qwen3-8B
+stage: sft
+do_train: true
+finetuning_type: full
+lora_rank: 8
+deepspeed: examples/deepspeed/ds_z3_config.json
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+num_train_epochs: 3.0
+bf16: true
+"""
+TORCHTUNE = """
+model:
+  _component_: torchtune.models.llama3_1.lora_llama3_1_8b
+  lora_attn_modules: [q_proj, v_proj, output_proj]
+  lora_rank: 16
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 8192}
+optimizer: {_component_: torch.optim.AdamW, fused: true}
+batch_size: 2
+gradient_accumulation_steps: 8
+epochs: 1
+dtype: bf16
+enable_activation_checkpointing: true
+"""
+ACCELERATE = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_activation_checkpointing: true}
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+"""
+COMPOSE = """
+services:
+  web: {image: nginx}
+  llm:
+    image: vllm/vllm-openai:latest
+    command: --model meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 1, capabilities: [gpu]}]}}}
+"""
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+        - image: lmsysorg/sglang:latest
+          command: [python3, -m, sglang.launch_server]
+          args: [--model-path, Qwen/Qwen3-8B, --tp, "2"]
+          resources: {limits: {nvidia.com/gpu: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "fields"),
+    [
+        (
+            AXOLOTL,
+            "axolotl",
+            {
+                "model": "NousResearch/Meta-Llama-3.1-8B", "qlora": True, "lora_rank": 32, "lora_targets": "all-linear",
+                "seq_in": 4096, "micro_batch": 2, "accumulation": 4, "batch": 8, "epochs": 3.0, "optimizer": "adamw-8bit",
+                "precision": "bf16", "checkpointing": "full", "attention": "flash",
+            },
+        ),
+        (
+            LLAMA_FACTORY,
+            "llama-factory",
+            {
+                "model": "Qwen/Qwen3-8B", "seq_in": 2048, "micro_batch": 1, "accumulation": 2, "batch": 2, "epochs": 3.0,
+                "precision": "amp-bf16", "checkpointing": "full",
+            },
+        ),
+        (
+            TORCHTUNE,
+            "torchtune",
+            {
+                "model": "lora_llama3_1_8b", "lora_rank": 16, "lora_targets": "q,v,o", "seq_in": 8192, "micro_batch": 2,
+                "accumulation": 8, "batch": 16, "epochs": 1.0, "optimizer": "adamw", "precision": "bf16", "checkpointing": "full",
+            },
+        ),
+        (
+            ACCELERATE,
+            "accelerate",
+            {
+                "gpus": 16, "nodes": 2, "precision": "amp-bf16", "checkpointing": "full", "parallel": {"zero": 3, "dp": 16},
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_training_configs(text: str, tool: str, fields: dict[str, Any]) -> None:
+    config = config_workload(text.encode(), "config.yaml")
+    assert config.tool == tool
+    assert config.fields == {"task": "finetune", **fields}
+    assert not config.unread or config.unread in (("tf32",), ("do_train",))
+
+
+def test_containers_start_the_server_of_their_image_or_command() -> None:
+    compose = config_workload(COMPOSE.encode(), "docker-compose.yml")
+    assert (compose.tool, compose.fields["model"], compose.context) == (
+        "docker-compose",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        8192,
+    )
+    assert not compose.unread
+    manifest = config_workload(MANIFEST.encode(), "deploy.yaml")
+    assert (manifest.tool, manifest.fields["engine"], manifest.fields["gpus"]) == ("kubernetes", "sglang", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("lora_llama3_1_8b", "llama-3.1-8b"),
+        ("/data/Meta-Llama-3.1-8B-Instruct/", "llama-3.1-8b"),
+        ("RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("me/mine", None),
+    ],
+)
+def test_models_are_found_by_the_names_of_configs(name: str, id: str | None) -> None:
+    model = model_of(name, Catalog())
+    assert (model.id if model else None) == id
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.yaml", b"a: ["),
+        ("a.yaml", b"just text"),
+        ("a.yaml", b"services: {a: 7, b: {command: [1, {x: y}]}}"),
+        ("a.yaml", b"kind: Pod\nspec: {containers: [7, {command: 9}]}"),
+        ("a.yaml", b"!!python/object/apply:os.system [echo]"),
+        ("a.json", b"{"),
+        ("a.json", b"[" * 100_000),
+        ("a.json", b"{}"),
+        ("a.sh", b"\xff"),
+        ("a.sh", b"echo 'unclosed"),
+        ("a.sh", b""),
+    ],
+)
+def test_files_without_a_workload_are_refused(name: str, content: bytes) -> None:
+    with pytest.raises(UsageError) as refused:
+        config_workload(content, name)
+    assert refused.value.kind == "bad-workload-file"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ("base_model", "micro_batch_size", "sequence_len", "adapter", "lora_r", "bf16", "optimizer", "deepspeed")
+        ),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.lists(st.integers(), max_size=2),
+    )
+)
+def test_odd_values_in_a_config_are_no_traceback(document: dict[str, Any]) -> None:
+    import json
+
+    content = json.dumps({"base_model": "gpt2", **document}).encode()
+    assert config_workload(content, "a.json").fields["task"] == "finetune"

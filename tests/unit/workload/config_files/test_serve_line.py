@@ -1,0 +1,99 @@
+"""Command lines that start servers, read back: the inverse of what --emit writes, and lines as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_words, shell_line
+from whichgpu.workload.config_files.serve_line import command_lines, serve_workload_of
+
+sizes = st.sampled_from((1, 2, 4, 8))
+limits = st.none() | st.integers(1, 100_000)
+
+
+@given(
+    engine=st.sampled_from(("vllm", "sglang")), tp=sizes, pp=sizes, dp=sizes, is_expert_parallel=st.booleans(),
+    dtype=st.sampled_from(("bf16", "fp16", "fp32", "fp8")), kv=st.sampled_from((None, "fp8", "bf16")), sequences=limits,
+    context=limits, chunk=limits, share=st.none() | st.integers(1, 100).map(lambda share: share / 100),
+    nodes=st.sampled_from((1, 2)),
+)  # fmt: skip
+def test_a_line_read_back_gives_the_workload_it_was_written_from(
+    engine: str, tp: int, pp: int, dp: int, is_expert_parallel: bool, dtype: str, kv: str | None, sequences: int | None,
+    context: int | None, chunk: int | None, share: float | None, nodes: int,
+) -> None:  # fmt: skip
+    ep = tp * dp if is_expert_parallel else 1
+    options = LaunchOptions(
+        "g", "Qwen/Qwen3-30B-A3B", 1, "h100-sxm", tp * pp * dp, tp, sequences, context, chunk, dtype, share, "", "", "", False,
+        pipeline_parallel_size=pp, data_parallel_size=dp, expert_parallel_size=ep, kv_dtype=kv, nodes=nodes,
+    )  # fmt: skip
+    [words] = command_lines(shell_line(serve_words(options, engine, 8000)))
+    read = serve_workload_of(words)
+    assert read is not None
+    layout = {name: size for name, size in {"tp": tp, "pp": pp, "dp": dp, "ep": ep}.items() if size > 1}
+    written_kv = kv if kv != dtype and kv in engine_record(engine).serve.kv_precision else None
+    expected = {"task": "serve", "engine": engine, "model": "Qwen/Qwen3-30B-A3B", "precision": dtype, "gpus": tp * pp * dp}
+    expected |= {"kv_precision": written_kv, "parallel": layout or None, "nodes": nodes if nodes > 1 else None}
+    assert read.fields == {name: value for name, value in expected.items() if value is not None}
+    assert (read.max_sequences, read.context, read.max_batched_tokens, read.memory_share) == (sequences, context, chunk, share)
+    assert set(read.unread) <= {"--node-rank", "--master-addr", "--dist-init-addr"}
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "context"),
+    [
+        (
+            "CUDA_VISIBLE_DEVICES=0,1 python3 -m vllm.entrypoints.openai.api_server --model a/b -tp 2 --dtype half "
+            "--max-model-len 16k",
+            {"model": "a/b", "engine": "vllm", "gpus": 2, "parallel": {"tp": 2}, "precision": "fp16"},
+            16_000,
+        ),
+        (
+            "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.0 --model a/b --quantization awq --trust-remote-code",
+            {"model": "a/b", "engine": "vllm", "gpus": 1, "precision": "int4"},
+            None,
+        ),
+        (
+            "/usr/bin/sglang serve --model-path a/b --tp-size 8 --dp 2 --enable-dp-attention --kv-cache-dtype fp8_e5m2",
+            {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"tp": 4, "dp": 2}, "kv_precision": "fp8"},
+            None,
+        ),
+        (
+            "trtllm-serve a/b --tp_size 2 --max_batch_size 64 --max_seq_len 4096",
+            {"model": "a/b", "engine": "tensorrt-llm", "gpus": 2, "parallel": {"tp": 2}},
+            4096,
+        ),
+        (
+            "./build/bin/llama-server -m models/Llama-3.1-8B-Instruct-Q4_K_M.gguf -c 32768 -np 4 -ngl 99",
+            {"model": "Llama-3.1-8B-Instruct", "engine": "llama.cpp", "gpus": 1, "precision": "q4_k_m"},
+            8192,
+        ),
+    ],
+)
+def test_lines_as_people_write_them(line: str, fields: dict[str, object], context: int | None) -> None:
+    [words] = command_lines(line)
+    read = serve_workload_of(words)
+    assert read is not None
+    assert read.fields == {"task": "serve", **fields}
+    assert read.context == context
+
+
+@pytest.mark.parametrize("line", ["echo vllm", "vllm bench serve --model a/b", "python train.py", "nohup", "docker run nginx"])
+def test_other_commands_start_no_server(line: str) -> None:
+    assert all(serve_workload_of(words) is None for words in command_lines(line))
+
+
+def test_unusable_values_and_unknown_options_are_listed_as_not_read() -> None:
+    [words] = command_lines("vllm serve a/b --max-model-len many --gpu-memory-utilization 9 --dtype odd --lora-modules x=y")
+    read = serve_workload_of(words)
+    assert read is not None
+    assert set(read.unread) == {"--max-model-len", "--gpu-memory-utilization", "--dtype", "--lora-modules"}
+    assert read.context is None
+
+
+@given(st.lists(st.text(max_size=20), max_size=12))
+def test_no_words_after_a_program_are_a_traceback(words: list[str]) -> None:
+    assert serve_workload_of(["vllm", "serve", *words]) is not None
