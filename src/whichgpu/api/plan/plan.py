@@ -55,7 +55,7 @@ def plan(
     answer = replace(
         answer, verify=verify, verify_note=note, reproduce=reproduce(question, sources.day, overlay, own_measurements)
     )
-    if solved.trial.holds:
+    if solved.trial.holds_as_estimated:
         return answer
     changes = missed(solved.trial.simulated, solved.inputs.models, solved.missed, question.headroom is not None)
     relaxation = relaxed_refusal(question, changes, sources, command).relaxation

@@ -12,6 +12,7 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.offer import STALE_DAYS
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.plan.margins import HEADROOMS, late_rates
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
 from whichgpu.decide.plan.refusal import named_buckets
@@ -36,6 +37,10 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
     question, trial = plan.question, plan.trial
     if question.headroom is None and trial.headrooms:
         yield msg("assumed.plan-headroom", share=f"{min(trial.headrooms.values()):.0%}")
+    if trial.simulated and any(one.met is not None for one in trial.simulated):
+        low = plan.inputs.constraints.risk == "low"
+        id = "even" if not low else "low" if trial.holds else "none"
+        yield msg(f"assumed.plan-risk-{id}", share=f"{SAFE_PROBABILITY:.0%}")
     for model in plan.inputs.models:
         yield from _model_assumptions(model)
     for job in plan.inputs.jobs:

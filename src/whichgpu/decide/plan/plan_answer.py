@@ -15,6 +15,8 @@ from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidate import Cost
 from whichgpu.workload.workload import Parallel
 
+MAX_PROBABILITY = 0.95  # No higher probability is stated: that of the slow end of a 90% range.
+
 
 class Serves(msgspec.Struct, frozen=True):
     """One bucket of requests a group of replicas serves: its lengths, the share of its requests, requests per second."""
@@ -167,6 +169,7 @@ class CheckRow(msgspec.Struct, frozen=True):
     requests: int
     unsure: tuple[str, ...] = ()  # objectives met by the value, but not by all of its range
     foresight: bool = False  # The objectives hold only if the router knows output lengths.
+    keeps_objective: float | None = None  # probability that its objectives hold, at most 0.95; None without any
 
 
 class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,10 @@ import numpy as np
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.candidate import Cost
-from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
-from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
 from whichgpu.decide.plan.capacity import ReplicaCapacity
 from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, HourPoint, JobRow, LevelRow, OwnedRow, Serves, money
-from whichgpu.decide.plan.simulate import max_batch
+from whichgpu.decide.plan.simulate import max_batch, replica_range
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.problem import Solution
@@ -73,7 +70,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         gpu_pool, model = formulation.gpu_pools[column.pool_index], formulation.models[column.model]
         count, tp = int(self.solution.counts[level, j]), column.replica.tp
         option, machines, price = self._machines_of(j)
-        step_range = replica_range(model.request, gpu_pool, tp)
+        step_range = replica_range(model.request, gpu_pool, column.replica)
         start = formulation.first_buckets[column.model]
         rates = problem.demand[level] * shares
         rate = float(rates.sum())
@@ -292,9 +289,3 @@ def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: 
     if (tp := min(one.tp for one in able)) > idle:
         return msg("plan.idle-few", model=model.name, tp=tp)
     return msg("plan.idle-unneeded", model=model.name)
-
-
-def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, tp: int) -> TimeRange:
-    """Return the 90% range of the step times of a replica on `tp` GPUs of a pool of equal machines."""
-    layout = Configuration("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
-    return time_range(request, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), layout)

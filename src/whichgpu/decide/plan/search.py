@@ -47,7 +47,12 @@ class PlanTrial(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Return whether all simulated latency objectives of this fleet hold."""
+        """Return whether all simulated latency objectives of this fleet hold, at low risk with slow steps as well."""
+        return all(one.holds and one.holds_slow for one in self.simulated)
+
+    @property
+    def holds_as_estimated(self) -> bool:
+        """Return whether all simulated latency objectives of this fleet hold at the estimated step times."""
         return all(one.holds for one in self.simulated)
 
     @property
@@ -143,7 +148,7 @@ class _MarginSearch:
     def _large_steps(self) -> None:
         """Try ever larger margins of the models that miss their objectives, until a fleet holds."""
         last = max(self.trials, key=lambda one: min(each.met or 0.0 for each in one.simulated))
-        failing = {one.model for one in last.simulated if not one.holds}
+        failing = {one.model for one in last.simulated if not (one.holds and one.holds_slow)}
         for headroom, late_share, factor in LARGE_STEPS:
             for step in ((headroom, late_share, factor), (headroom, 1.0, 1.0)):  # The first may have no plan.
                 margins = {name: one.at_least(*step) if name in failing else one for name, one in last.margins.items()}
@@ -184,12 +189,18 @@ class _MarginSearch:
         self.progress("simulating", 0.0)
         # If other margins leave the fleet unchanged, the simulation is not repeated.
         same = next((one for one in self.trials if _same_fleet(one, formulation, simple)), None)
-        simulated = same.simulated if same else _simulated(formulation, simple, self.question, self.progress)
+        simulated = same.simulated if same else self._simulated(formulation, simple)
         return PlanTrial(formulation, simple, solution.cost, simulated, dict(candidate.margins))
+
+    def _simulated(self, formulation: Formulation, solution: Solution) -> tuple[SimulatedModel, ...]:
+        if not self.question.simulate:
+            return ()
+        risk = self.inputs.constraints.risk or "even"
+        return simulate_plan(formulation, solution, self.question.seed, lambda share: self.progress("simulating", share), risk)
 
     def _enlarge(self, candidate: _Candidate, trial: PlanTrial) -> None:
         """Add candidates with one larger margin of those models that miss their objectives."""
-        failing = [m for m, one in enumerate(trial.simulated) if not one.holds]
+        failing = [m for m, one in enumerate(trial.simulated) if not (one.holds and one.holds_slow)]
         names = [self.inputs.models[m].name for m in failing]
         late = any(late_rates(trial.formulation, trial.solution, m).any() for m in failing)
         for changes in zip_longest(*(candidate.margins[name].larger(late) for name in names)):
@@ -227,14 +238,7 @@ def _same_fleet(trial: PlanTrial, formulation: Formulation, solution: Solution) 
 
 def _best_trial(trials: Sequence[PlanTrial]) -> PlanTrial:
     """Return the cheapest fleet whose objectives hold; else the one that meets them for most requests, cheapest on a tie."""
-    if holding := [one for one in trials if one.holds]:
-        return min(holding, key=lambda one: one.solution.cost)
+    for holding in ([one for one in trials if one.holds], [one for one in trials if one.holds_as_estimated]):
+        if holding:
+            return min(holding, key=lambda one: one.solution.cost)
     return max(trials, key=lambda one: (round(min(each.met or 0.0 for each in one.simulated), 3), -one.optimum))
-
-
-def _simulated(
-    formulation: Formulation, solution: Solution, question: PlanQuestion, progress: StageProgress
-) -> tuple[SimulatedModel, ...]:
-    if not question.simulate:
-        return ()
-    return simulate_plan(formulation, solution, question.seed, lambda share: progress("simulating", share))

@@ -12,11 +12,17 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
-from whichgpu.decide.plan.capacity import stated_limits
+from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.configurations.ranges import TimeRange, time_range
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
+from whichgpu.decide.constraints import Risk
+from whichgpu.decide.plan.capacity import ReplicaCapacity, stated_limits
 from whichgpu.decide.plan.routing import by_buckets, by_prompts, depends_on_outputs
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Floats, Solution
+from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.decide.plan.traffic import DrawnLengths
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
@@ -32,6 +38,8 @@ WARM_UP = 0.1  # This share of the requests, from the first, is not counted.
 REQUESTS_PER_SLOT = 12  # Least simulated requests per batch slot, so that batches fill and empty.
 MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a trace.
 MAX_REPLICAS = 64  # More replicas per group are not simulated: equal ones, each with its share of the load, wait no longer.
+BOUND = "bandwidth"  # What bounds a decode step in most batches that keep latency objectives.
+MEDIAN = 0.5  # Quantile of the step time at which it is the estimated one.
 ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over groups.
 
 
@@ -62,21 +70,33 @@ class SimulatedModel(msgspec.Struct, frozen=True):
     worst: str = ""  # the objective nearest its limit
     margin: float = 0.0  # distance of that objective from its limit, as a share of the limit
     foresight: bool = False  # The objectives hold only if the router knows output lengths in advance.
+    holds_slow: bool = True  # whether the objectives hold with slow steps as well, if that was simulated
 
 
 def simulate_plan(
-    formulation: Formulation, solution: Solution, seed: int = 0, progress: Callable[[float], None] | None = None
-) -> tuple[SimulatedModel, ...]:
-    """Return a simulation of every model's replicas in the plan, at the load level with the model's most requests."""
+    formulation: Formulation, solution: Solution, seed: int = 0, progress: Callable[[float], None] | None = None,
+    risk: Risk = "even",
+) -> tuple[SimulatedModel, ...]:  # fmt: skip
+    """Return a simulation of every model's replicas in the plan, at the load level with the model's most requests.
+
+    At low risk those whose objectives hold are simulated again with slow steps.
+    """
     results = []
     for model in range(len(formulation.models)):
-        results.append(_simulate_model(formulation, solution, model, seed))
+        one = simulate_model(formulation, solution, model, seed)
+        if risk == "low" and one.holds:
+            slow = simulate_model(formulation, solution, model, seed, SAFE_PROBABILITY)
+            one = replace(one, holds_slow=slow.holds)
+        results.append(one)
         if progress:
             progress((model + 1) / len(formulation.models))
     return tuple(results)
 
 
-def _simulate_model(formulation: Formulation, solution: Solution, model: int, seed: int) -> SimulatedModel:
+def simulate_model(
+    formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN
+) -> SimulatedModel:
+    """Return a simulation of one model's replicas, whose steps take as long as at this quantile of their range."""
     served, level, buckets = formulation.models[model], formulation.busiest(model), formulation.buckets_of(model)
     demand = formulation.problem.demand[level, buckets]
     groups = [
@@ -88,7 +108,7 @@ def _simulate_model(formulation: Formulation, solution: Solution, model: int, se
     shares = [solution.shares[level, j, buckets] for j, _ in groups]
     if len(groups) > 1 and max(replicas) <= MAX_REPLICAS:
         columns = [column for _, column in groups]
-        return _simulate_together(formulation, served, columns, replicas, demand, np.array(shares), seed)
+        return _simulate_together(formulation, served, columns, replicas, demand, np.array(shares), seed, quantile)
     total, results = float(demand.sum()), []
     for place, (_, column) in enumerate(groups):
         mine = demand * shares[place]
@@ -100,7 +120,7 @@ def _simulate_model(formulation: Formulation, solution: Solution, model: int, se
         requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * max_batch(column)))
         arrivals = _arrivals(served, mine / rate, rate * count / replicas[place], requests, seed + place)
         longest = max(prompt + output for _, prompt, output, _ in arrivals)
-        outcome = server(formulation, served, column, count, longest).run(iter(arrivals))
+        outcome = server(formulation, served, column, count, longest, quantile).run(iter(arrivals))
         results.append(replace(_latencies(outcome, requests), weight=rate / total))
     return summarise(served, results)
 
@@ -113,6 +133,7 @@ def _simulate_together(
     demand: Floats,
     shares: Floats,
     seed: int,
+    quantile: float,
 ) -> SimulatedModel:
     """Return a simulation of one model's groups of replicas behind one router; `shares` are [groups, buckets]."""
     rates, buckets = shares @ demand, served.traffic.buckets
@@ -127,7 +148,7 @@ def _simulate_together(
     pools = []
     for place, column in enumerate(columns):
         longest = max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
-        engine = server(formulation, served, column, 1, longest)
+        engine = server(formulation, served, column, 1, longest, quantile)
         weight = max(float(rates[place]) / replicas[place], 1e-9)
         pools.append(ReplicaPool(f"{place}", engine, replicas[place], gpus=column.replica.tp, weight=weight))
 
@@ -193,14 +214,31 @@ def _requests(served: ServedModel) -> DrawnLengths | None:
     return DrawnLengths(prompts, outputs, np.ones(len(prompts)))
 
 
-def server(formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int) -> Server:
-    """Return a simulated engine with `replicas` replicas of a column (a model on machines); `longest`: tokens of a request."""
+def server(
+    formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int, quantile: float = MEDIAN
+) -> Server:
+    """Return a simulated engine with `replicas` replicas of a column (a model on machines); `longest`: tokens of a request.
+
+    Its steps take as long as at this quantile of their range.
+    """
     gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
     workload = with_precision(served.request.workload, column.replica.precision)
     workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
     devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], served.request.calibration)
     overrides = LimitOverrides(max_sequences=max_batch(column))
-    return server_of(workload, as_transformer(served.request.shape), gpu_pool.gpu, None, overrides, longest, devices)
+    typical = server_of(workload, as_transformer(served.request.shape), gpu_pool.gpu, None, overrides, longest, devices)
+    if quantile == MEDIAN:
+        return typical
+    return typical.scaled(replica_range(served.request, gpu_pool, column.replica).factor.quantile(quantile))
+
+
+def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, replica: ReplicaCapacity) -> TimeRange:
+    """Return the 90% range of the step times of a replica on GPUs of a pool of equal machines."""
+    tp, batch = replica.tp, max(1, int(replica.batches.max()))
+    layout = Configuration(
+        replica.precision, Parallel(tp=tp), batch, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", BOUND, "generate"
+    )
+    return time_range(request, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), layout)
 
 
 def max_batch(column: Column) -> int:

@@ -10,7 +10,7 @@ from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.interrupted import PoliciesAnswer
-from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, JobRow, PlanAnswer, format_range
+from whichgpu.decide.plan.plan_answer import MAX_PROBABILITY, BillRow, CheckRow, JobRow, PlanAnswer, format_range
 from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 
 
@@ -43,6 +43,7 @@ def plan_lines(answer: PlanAnswer) -> list[Message]:
     for row in answer.owned:
         lines.append(msg("plan.owned", gpu=row.gpu_name, used=row.used, n=row.gpus, what=(*row.roles, *row.reasons)))
     lines += [_simulation(check) for check in answer.simulation]
+    lines += [_probability(check) for check in answer.simulation if check.keeps_objective is not None]
     lines += [msg("plan.breaks", what=one) for one in answer.breaks_first]
     if answer.curve:
         lines.append(_curve(answer, currency))
@@ -67,6 +68,12 @@ def _simulation(check: CheckRow) -> Message:
     values = {"model": check.model, "n": check.requests, "percentile": f"{check.percentile:g}"}
     values |= {name: format_range(getattr(check, name)) for name in ("ttft", "tpot", "latency")}
     return msg(id, **values, **({} if check.met is None else {"met": f"{check.met:.1%}"}))
+
+
+def _probability(check: CheckRow) -> Message:
+    probability = check.keeps_objective or 0.0
+    id = "plan.likely-safe" if probability >= MAX_PROBABILITY else "plan.likely"
+    return msg(id, model=check.model, share=f"{probability:.0%}")
 
 
 def _curve(answer: PlanAnswer, currency: str) -> Message:
