@@ -153,7 +153,12 @@ class Question(msgspec.Struct, frozen=True):
 
 def _trains_all_weights(workload: Workload, shape: Shape) -> bool:
     """Return whether every weight of a language model is trained, rather than adapters."""
-    return workload.training and shape.is_language_model and not (workload.lora_rank or workload.qlora)
+    return workload.training and shape.is_language_model and not trains_adapters(workload)
+
+
+def trains_adapters(workload: Workload) -> bool:
+    """Return whether only adapters are trained (LoRA, QLoRA)."""
+    return workload.training and bool(workload.lora_rank or workload.qlora)
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:

@@ -12,6 +12,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Instance, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
+from whichgpu.decide.answer.adapters import qlora_note
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
 from whichgpu.decide.answer.other_engines import other_engines
@@ -148,6 +149,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             *(unused(workload, request.shape, request.stated) if self._modelled else ()),
             *beyond_context(tokens, request.shape),
             *long_inputs(workload, self._modelled),
+            *(qlora_note(request) if self._modelled else ()),
             *near_limits(best, self.screened.selection.constraints, self.screened.work, workload),
         )
         if best.simulated is None or enough_requests(best.simulated, workload.percentile):
