@@ -46,6 +46,21 @@ def network(name: str) -> Any:
     return Denoiser()
 
 
+def _sd35_network(library: Any, layers: int, positions: int, **more: Any) -> Any:
+    """Return the transformer of Stable Diffusion 3.5: as many heads of 64 as layers, `positions` patches per side."""
+    return library.SD3Transformer2DModel(
+        sample_size=128,
+        num_layers=layers,
+        num_attention_heads=layers,
+        caption_projection_dim=64 * layers,
+        pos_embed_max_size=positions,
+        joint_attention_dim=4096,
+        pooled_projection_dim=2048,
+        qk_norm="rms_norm",
+        **more,
+    )
+
+
 NETWORKS = {
     "sd15_unet": lambda library: library.UNet2DConditionModel(cross_attention_dim=768),
     "sdxl_unet": lambda library: library.UNet2DConditionModel(
@@ -80,27 +95,8 @@ NETWORKS = {
         ).decoder
     ),
     "flux_schnell_transformer": lambda library: library.FluxTransformer2DModel(guidance_embeds=False),
-    "sd35_medium_transformer": lambda library: library.SD3Transformer2DModel(
-        sample_size=128,
-        num_layers=24,
-        num_attention_heads=24,
-        caption_projection_dim=1536,
-        pos_embed_max_size=384,
-        joint_attention_dim=4096,
-        pooled_projection_dim=2048,
-        qk_norm="rms_norm",
-        dual_attention_layers=tuple(range(13)),
-    ),
-    "sd35_large_transformer": lambda library: library.SD3Transformer2DModel(
-        sample_size=128,
-        num_layers=38,
-        num_attention_heads=38,
-        caption_projection_dim=2432,
-        pos_embed_max_size=192,
-        joint_attention_dim=4096,
-        pooled_projection_dim=2048,
-        qk_norm="rms_norm",
-    ),
+    "sd35_medium_transformer": lambda library: _sd35_network(library, 24, 384, dual_attention_layers=tuple(range(13))),
+    "sd35_large_transformer": lambda library: _sd35_network(library, 38, 192),
     "pixart_transformer": lambda library: library.PixArtTransformer2DModel(
         sample_size=128,
         num_layers=28,

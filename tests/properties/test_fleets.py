@@ -42,7 +42,7 @@ PORTS = st.builds(Port, out=st.sampled_from([1e6, 1e9]), into=st.sampled_from([1
 
 @st.composite
 def fleets(draw: Any) -> Fleet:
-    def station(name: str, role: Any) -> ReplicaPool:
+    def pool(name: str, role: Any) -> ReplicaPool:
         server = linear(
             replace(DEFAULT_LIMITS, **draw(LIMITS)), 1, draw(st.integers(1, 2)), token=1e-6, sequence=1e-5, context=1e-9
         )
@@ -50,14 +50,14 @@ def fleets(draw: Any) -> Fleet:
         spot = draw(st.integers(0, copies))
         return ReplicaPool(name, server, copies, role, 1, draw(st.sampled_from([0.5, 1.0, 3.0])), spot, draw(PORTS))
 
-    shape = draw(st.sampled_from(["whole", "halves", "both"]))
-    stations = [station("w", "both")] if shape != "halves" else []
-    stations += [station("r", "prefill"), station("d", "decode")] if shape != "whole" else []
+    shape = draw(st.sampled_from(["aggregated", "disaggregated", "both"]))
+    pools = [pool("w", "both")] if shape != "disaggregated" else []
+    pools += [pool("r", "prefill"), pool("d", "decode")] if shape != "aggregated" else []
     routing = FleetRouting()
     if draw(st.booleans()):
-        row = tuple(1.0 for _ in stations)
+        row = tuple(1.0 for _ in pools)
         routing = FleetRouting("shares", (100,), (), (row, row))
-    return Fleet(tuple(stations), routing, draw(LIVES), draw(st.integers(0, 9)))
+    return Fleet(tuple(pools), routing, draw(LIVES), draw(st.integers(0, 9)))
 
 
 @settings(max_examples=150, deadline=None)
@@ -90,8 +90,8 @@ def test_transfer_interrupted_every_time_counts_as_lost() -> None:
     """The machine that writes is lost every 36 ms, a transfer takes 300: the request counts as lost."""
     slow = Port(out=1e6, into=1e6, latency=0.0, token_bytes=1e3)
     lives = Interruptions(rate=100_000.0, warm_up=0.0, outage=0.0, fallback=False, retries=3)
-    stations = (ReplicaPool("r", linear(), 1, "prefill", port=slow), ReplicaPool("d", linear(), 1, "decode", spot=1, port=slow))
+    pools = (ReplicaPool("r", linear(), 1, "prefill", port=slow), ReplicaPool("d", linear(), 1, "decode", spot=1, port=slow))
     for came in (0.0, 1e-300, 1e-4):
-        outcome = simulate_fleet(Fleet(stations, FleetRouting(), lives), [(came, 300, 20, ())])
+        outcome = simulate_fleet(Fleet(pools, FleetRouting(), lives), [(came, 300, 20, ())])
         assert (outcome.answered, outcome.lost) == (0, 1)
         assert 0 < outcome.pools[0].utilisation <= 1  # paid for until the request was given up, not until it came

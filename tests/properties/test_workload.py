@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from tests.workload_flags import read_flags
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import Flag, Number, ValueKind, Whole
+from whichgpu.workload.decoding.offload import Offload
+from whichgpu.workload.decoding.speculative import Speculative
 from whichgpu.workload.kinds import LORA_TARGETS, Word
 from whichgpu.workload.model_files.json_text import read_object
 from whichgpu.workload.spelling import (
@@ -43,6 +45,12 @@ LAYOUTS = st.builds(
     zero=st.integers(0, 3),
 )
 
+ACCEPTANCE = st.floats(0.01, 1)
+SPECULATIVE = st.builds(Speculative, st.just("draft"), st.just("llama-3.2-1b"), st.integers(1, 64), ACCEPTANCE) | st.builds(
+    Speculative, st.sampled_from(["mtp", "eagle", "ngram"]), st.just(""), st.integers(1, 64), ACCEPTANCE
+)
+OFFLOADS = st.sampled_from([Offload(experts=True), Offload(automatic=True), Offload(layers=7)])
+
 
 def values(kind: ValueKind) -> st.SearchStrategy[Any]:
     """Everything a field may hold."""
@@ -61,6 +69,9 @@ def workloads() -> st.SearchStrategy[Workload]:
         "model": NAMES | st.dictionaries(st.text(max_size=12), JSON, min_size=1, max_size=4),
         "gpu": st.none() | NAMES,
         "parallel": LAYOUTS,
+        "speculative": st.none() | SPECULATIVE,
+        "prefix_hit": st.none() | st.floats(0, 1),
+        "offload": st.none() | OFFLOADS,
         "lora_targets": st.lists(st.sampled_from(LORA_TARGETS), min_size=1, unique=True).map(",".join),
     }
     bare = Workload("serve", "")

@@ -107,6 +107,17 @@ def test_other_accelerators_have_a_wide_range(gpu: str, basis: str) -> None:
     assert reply["time"]["high"] / reply["time"]["value"] > own["high"] / own["value"]
 
 
+def test_ranges_of_other_accelerators_follow_the_evidence() -> None:
+    """Inferentia2 was measured, Trainium1 has its cores, of Gaudi 2 the specifications are used."""
+    replies = [
+        estimate_json("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
+        for gpu in ("inferentia2", "trainium1", "gaudi-2")
+    ]
+    assert [reply["tier"] for reply in replies] == ["measured", "kin", "specs"]
+    widths = [reply["time"]["high"] / reply["time"]["low"] for reply in replies]
+    assert widths == sorted(widths)
+
+
 def test_int8_bert_has_its_accuracy_loss() -> None:
     reply = estimate_json(
         "forward", ENCODER, "--gpu", "T4", "--precision", "int8", "--engine", "tensorrt", "--batch", "8", "--seq-in", "384"

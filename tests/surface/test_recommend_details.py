@@ -47,11 +47,18 @@ def test_purchase_price_has_the_list_price_date_or_is_user_supplied() -> None:
 
 
 def test_gpus_of_a_service_are_those_of_all_its_machines() -> None:
-    answer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "4")["answer"]
-    assert (answer["gpus"], answer["machines"], answer["copies"]) == (4, 4, 4)
-    fewer = recommend_json(*SERVE, "--gpu", "A10G", "--gpus", "1..3")["answer"]
-    assert fewer["gpus"] <= 3
-    assert answer["tpot"]["value"] < fewer["tpot"]["value"]  # each of four has less to do
+    """One GPU fewer than the answer has does not sustain the rate, one more has less to do per GPU."""
+    words = (*SERVE, "--gpu", "A10G", "--precision", "bf16", "--risk", "even")
+    answer = recommend_json(*words)["answer"]
+    gpus = answer["gpus"]
+    assert gpus > 1
+    assert (answer["machines"], answer["copies"]) == (gpus, gpus)
+    assert answer["capacity"]["value"] >= 5
+    assert call(*words, "--gpus", str(gpus - 1)).code == 1
+    more = recommend_json(*words, "--gpus", str(gpus + 1))["answer"]
+    assert (more["gpus"], more["machines"], more["copies"]) == (gpus + 1,) * 3
+    assert more["tpot"]["value"] < answer["tpot"]["value"]
+    assert more["capacity"]["value"] / (gpus + 1) == pytest.approx(answer["capacity"]["value"] / gpus, rel=0.1)
 
 
 def test_capacity_covers_the_requested_rate_and_holds_in_the_simulation() -> None:

@@ -46,5 +46,5 @@ def test_nine_ranges_of_ten_hold(answers: list[tuple[str, float, EstimateAnswer]
 
 
 def test_measured_gpu_is_labelled_as_measured(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
-    assert {answer.tier for _, _, answer in answers} <= {"measured", "kin"}
+    assert {(answer.tier, answer.new_on) for _, _, answer in answers} == {("measured", ())}
     assert {answer.basis for _, _, answer in answers} == {"calibrated"}

@@ -134,7 +134,7 @@ def fit_all(
 ) -> Parameters:
     """Parameters with every curve fitted, one after another in the order of the parameter table."""
     table = read_table()
-    p = dict(start) if start else {row.name: float(row.start) for row in table}
+    p = dict(start) if start else {row.name: float(row.start or row.value) for row in table}
     for curve in dict.fromkeys(row.curve for row in table if row.status != FIXED):
         about = [sample for sample in chosen if sample.curve == curve]
         if about:

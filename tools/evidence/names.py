@@ -103,11 +103,17 @@ class Names(msgspec.Struct, frozen=True):
     software: Software
 
 
-def catalog_names(row: Published) -> Names | Reason:
-    """The catalog's names for a row, or the first reason why one is missing."""
-    gpu, model = gpu_id(row.gpu), model_named(row.source, row.model)
-    dtype = precision(row.source, row.precision, row.gpu, row.model, row.task)
-    run_by = software(row.source, row.framework, row.gpu)
+def catalog_names(
+    row: Published,
+    model: str | Reason | None = None,
+    dtype: str | Reason | None = None,
+    run_by: Software | Reason | None = None,
+) -> Names | Reason:
+    """The catalog's names for a row, unless a name is given, or the first reason why one is missing."""
+    gpu = gpu_id(row.gpu)
+    model = model_named(row.source, row.model) if model is None else model
+    dtype = precision(row.source, row.precision, row.gpu, row.model, row.task) if dtype is None else dtype
+    run_by = software(row.source, row.framework, row.gpu) if run_by is None else run_by
     if isinstance(gpu, Reason):
         return gpu
     if isinstance(model, Reason):

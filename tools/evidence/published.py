@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -72,3 +75,11 @@ def published_row(line: int, fields: dict[str, str]) -> Published:
         notes=fields["notes"],
         trust=fields["trust"],
     )
+
+
+def numbered_rows(folder: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of CSV files, packed by gzip or not, each with its line in the file."""
+    for name in names:
+        raw = (folder / name).read_bytes()
+        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
+        yield from enumerate(csv.DictReader(io.StringIO(text, newline="")), start=2)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from evidence.fits_in_memory import fits_at_once
-from evidence.names import Software, as_model, family, gpu_id, model_named, precision, software
+from evidence.names import Software, as_model, catalog_names, family
 from evidence.published import Published
 from evidence.reasons import Reason
 from whichgpu.catalog.evidence import Kind, Measurement
@@ -32,18 +32,10 @@ def measured(
     **fields: Any,
 ) -> Measurement | Reason:
     """The row as a measurement, or the first reason why it cannot be one. `None` in `more` leaves a field out."""
-    gpu = gpu_id(row.gpu)
-    model = model_named(row.source, row.model) if model is None else model
-    dtype = precision(row.source, row.precision, row.gpu, row.model, row.task) if dtype is None else dtype
-    run_by = software(row.source, row.framework, row.gpu) if run_by is None else run_by
-    if isinstance(gpu, Reason):
-        return gpu
-    if isinstance(model, Reason):
-        return model
-    if isinstance(dtype, Reason):
-        return dtype
-    if isinstance(run_by, Reason):
-        return run_by
+    names = catalog_names(row, model, dtype, run_by)
+    if isinstance(names, Reason):
+        return names
+    gpu, model, dtype, run_by = names.gpu, names.model, names.precision, names.software
     request: dict[str, Any] = {
         "task": "batch" if kind in ("generate", "serve") else kind,
         "model": as_model(model),

@@ -60,7 +60,7 @@ class SingleValue:
 
 
 class Whole(SingleValue, msgspec.Struct, frozen=True):
-    """Kind of a request field that is a whole number within bounds; with `scales`, texts may be 300B or 15T."""
+    """Kind of a request field that is a whole number within bounds; with `scales`, texts may be 300B, 15T or 2e9."""
 
     low: int = 1
     high: int = MAX_COUNT
@@ -77,8 +77,9 @@ class Whole(SingleValue, msgspec.Struct, frozen=True):
         digits, scale = text.strip().replace(",", "").replace("_", ""), 1
         if self.scales and digits[-1:].lower() in _SCALES:
             digits, scale = digits[:-1], _SCALES[digits[-1:].lower()]
-        if scale > 1 and _NUMBER.fullmatch(digits):
-            return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
+        if (scale > 1 or (self.scales and "e" in digits.lower())) and _NUMBER.fullmatch(digits):
+            whole = _WHOLE_NUMBER.fullmatch(digits)
+            return self.read(int(digits) * scale if whole else float(digits) * scale)
         return self.read(int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None)
 
 

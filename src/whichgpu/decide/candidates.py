@@ -14,6 +14,7 @@ from whichgpu.decide.configurations.capacity_bound import expected_latency
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK, TIME_WEIGHT, Constraints, Rank
+from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
 from whichgpu.decide.work import Work
 from whichgpu.price.run import OfferTerms, RunCost, RunSettings, run_cost
@@ -22,10 +23,13 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
 Bools = NDArray[np.bool_]
-# A price of a service counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180 (assumed): it is to be
-# rented now, and an old price may no longer be offered.
+# A price of a service, and a spot price, counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180
+# (assumed): it is to be rented now, and an old price may no longer be offered.
 FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
 SERVER_SEGMENT = "datacenter"
+# Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
+# and for few desktop cards.
+PORTABLE_ENGINES = ("llama.cpp", "mlx")
 MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, not `recommend`.
 
 
@@ -47,7 +51,8 @@ class Candidates(msgspec.Struct, frozen=True):
     considered: int
     terms: OfferTerms
     run_settings: RunSettings
-    age_factor: Floats  # factor by which an old price of a service counts more in a ranking
+    age_factor: Floats  # factor by which an old price counts more in a ranking
+    poorly_supported: Bools  # whether software supports the GPU badly for the task, so that it comes after all others
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
     slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
@@ -93,6 +98,7 @@ class Candidates(msgspec.Struct, frozen=True):
         order = np.lexsort((instance, observed, trip, *reversed(ties), score))
         if cautious and self.risky is not None:
             order = order[np.argsort(self.risky[order], kind="stable")]
+        order = order[np.argsort(self.poorly_supported[order], kind="stable")]
         return order[np.isfinite(score[order])]
 
     def configuration_at(self, at: int) -> Configuration:
@@ -148,7 +154,8 @@ def join_candidates(
         pace=by_group(partial(_answer_seconds, workload)) if serving else run.hours, per_hour=per_hour,
         per_unit=per_hour / (done * 3600.0), missed=missed, rejected=rejected,
         considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
-        run_settings=constraints.run_settings, age_factor=_age_factor(workload, market, offer), spent=spent,
+        run_settings=constraints.run_settings, age_factor=_age_factor(workload, market, offer),
+        poorly_supported=_poorly_supported(workload, groups, group), spent=spent,
     )  # fmt: skip
 
 
@@ -216,11 +223,20 @@ def _unreliable(constraints: Constraints, market: Market, groups: Groups, group:
     return unreliable
 
 
+def _poorly_supported(workload: Workload, groups: Groups, group: Ints) -> Bools:
+    """Return a mask of the candidates on cards for desktops without CUDA, unless the engine is one made for such GPUs."""
+    if workload.engine in PORTABLE_ENGINES:
+        return np.zeros(len(group), dtype=bool)
+    poor = [one.gpu.segment != SERVER_SEGMENT and CUDA not in one.gpu.supports for one in groups.groups]
+    mask: Bools = np.array(poor or [False], dtype=bool)[group]
+    return mask
+
+
 def _age_factor(workload: Workload, market: Market, offer: Ints) -> Floats:
-    """Return the factor by which each candidate's cost counts more in a ranking, by its price's age; 1 except for services."""
-    if workload.rate is None:
-        return np.ones(len(offer))
-    age = np.where(market.terms[offer] == "owned", 0, market.age_days[offer])
+    """Return the factor by which each candidate's cost counts more in a ranking, by its price's age; for runs, of spot only."""
+    terms = market.terms[offer]
+    ages = terms != "owned" if workload.rate is not None else terms == "spot"
+    age = np.where(ages, market.age_days[offer], 0)
     return 1.0 + AGE_WEIGHT * (age > FRESH_DAYS) + AGE_WEIGHT * (age > OLD_DAYS)
 
 

@@ -77,8 +77,8 @@ class Constraints(msgspec.Struct, frozen=True):
         """Return the risk preference to use: by default low for services, whose users notice, and even for runs."""
         return self.risk or ("low" if serving else "even")
 
-    def order(self, serving: bool) -> Rank:
-        """Return the ranking to use; by default by cost if a request rate or a deadline already states the speed needed."""
+    def order(self, by_cost: bool) -> Rank:
+        """Return the ranking to use; by default cost if asked, or if a deadline already states the speed needed."""
         if self.rank:
             return self.rank
-        return "cost" if serving or self.deadline is not None else "balanced"
+        return "cost" if by_cost or self.deadline is not None else "balanced"

@@ -22,7 +22,7 @@ from whichgpu.decide.configurations.groups import Group, Groups, groups_of, with
 from whichgpu.decide.configurations.precision_choices import precisions_on
 from whichgpu.decide.constraints import Quality, Risk
 from whichgpu.decide.market import terms_of
-from whichgpu.decide.modes import with_mode
+from whichgpu.decide.modes import mode_of, with_mode
 from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
 from whichgpu.decide.work import SERVICE_TPOT, Work, work_of
@@ -31,10 +31,13 @@ from whichgpu.price.filters import split_names
 from whichgpu.price.run import OfferTerms
 from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.engine_support import with_engine_of_gpus
-from whichgpu.workload.shapes import Mlp
+from whichgpu.workload.shapes import Mlp, Shape
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults
+from whichgpu.workload.workload import Workload
 
 ANY_MODEL = Mlp("reference mix", (1, 1))  # This placeholder is used if the question names no model.
+MIXED_PRECISION = "amp-bf16"  # All weights of language models are trained with fp32 master weights, as most recipes do.
+CARDS_AT_HOME = 2.0  # A desktop takes at most this many cards by default (assumed).
 MACHINE_GPUS = 8.0  # More GPUs than this are searched over several machines.
 
 
@@ -69,11 +72,12 @@ class Question(msgspec.Struct, frozen=True):
     def evaluated(self) -> EvaluatedQuestion:
         """Select offers, group their GPUs, and find an approximate configuration for every group; return all of these."""
         request = self._request()
-        selection = self._offers(request)
+        selection = self._at_home(self._offers(request))
         low, high = selection.constraints.span
         replicated = self.modelled and request.workload.rate is not None
-        one_card = self.query.buy and self.query.gpus is None
-        span = (1.0, 1.0) if one_card else (low, high)
+        if self.query.buy and self.query.gpus is None:
+            low, high = 1.0, CARDS_AT_HOME if self.modelled and request.workload.generating else 1.0
+        span = (low, high)
         groups = groups_of(
             selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, separate_machines=replicated
         )
@@ -110,9 +114,18 @@ class Question(msgspec.Struct, frozen=True):
             check_percentile(workload.percentile)
         if workload.steps is not None:
             stated = stated | {"batch"}
+        if _trains_all_weights(workload, shape) and "precision" not in stated and workload.year is None:
+            workload = replace(workload, precision=MIXED_PRECISION)
         workload = with_engine_of_gpus(workload, shape, self._named_gpus(), lookups.catalog.engines)
         filled = fill_defaults(workload, shape, stated)
         return WorkloadRequest(filled, stated, shape, lookups.calibration, self.spelled.workload)
+
+    def _at_home(self, selection: OfferSelection) -> OfferSelection:
+        """Return the offers with 4-bit precisions allowed if one user buys cards, since they are usual there."""
+        if not (self.query.buy and self.query.quality is None and mode_of(self.spelled.workload, self.query) == "me"):
+            return selection
+        constraints = replace(selection.constraints, quality="any")
+        return replace(selection, constraints=constraints, assumptions=(*selection.assumptions, msg("assumed.quality-home")))
 
     def _precisions(self, request: WorkloadRequest, quality: Quality) -> Callable[[Gpu], Mapping[str, str]]:
         """Return a function that gives the precisions to try on a GPU, each with the level of quality it keeps."""
@@ -136,6 +149,16 @@ class Question(msgspec.Struct, frozen=True):
         slices = self.modelled and not request.workload.training
         for_service = self.modelled and request.workload.rate is not None
         return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine, for_service)
+
+
+def _trains_all_weights(workload: Workload, shape: Shape) -> bool:
+    """Return whether every weight of a language model is trained, rather than adapters."""
+    return workload.training and shape.is_language_model and not trains_adapters(workload)
+
+
+def trains_adapters(workload: Workload) -> bool:
+    """Return whether only adapters are trained (LoRA, QLoRA)."""
+    return workload.training and bool(workload.lora_rank or workload.qlora)
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:

@@ -63,3 +63,25 @@ def test_a_tie_goes_to_the_roomier_candidate_and_never_beyond_three_percent() ->
     assert weighted[tie.order[0]] <= weighted[order[0]] * 1.03 * (1 + 1e-9)
     assert (tie.over is None) == (tie.order[0] == order[0])
     assert settle_tie(candidates, order, screened, "time").over is None
+
+
+def test_desktop_cards_without_cuda_come_after_all_others() -> None:
+    spelled = from_object({"task": "finetune", "model": "llama-3.1-8b", "qlora": True})
+    rows = recommend_spelled(spelled, Requirements(buy=True, budget="1000usd"), DAY, LOOKUPS).candidates
+    vendors = [LOOKUPS.catalog.gpu_by_id[one.gpu].vendor for one in rows]
+    assert vendors[0] == "nvidia"
+    assert vendors == sorted(vendors, key=lambda vendor: vendor != "nvidia")
+
+
+def test_a_70b_at_home_runs_in_four_bits_on_two_cards() -> None:
+    spelled = from_object({"task": "serve", "model": "llama-3.1-70b"})
+    answer = recommend_spelled(spelled, Requirements(buy=True), DAY, LOOKUPS)
+    assert answer.answer.gpus == 2
+    assert answer.answer.precision == "int4"
+    assert "rtx-3090" in {one.gpu for one in answer.candidates}
+
+
+def test_full_fine_tuning_of_a_70b_counts_master_weights() -> None:
+    spelled = from_object({"task": "finetune", "model": "llama-3.1-70b"})
+    rows = recommend_spelled(spelled, Requirements(gpus=(8.0, 8.0)), DAY, LOOKUPS).candidates
+    assert min(LOOKUPS.catalog.gpu_by_id[one.gpu].memory_bytes for one in rows) > 100 * 2**30

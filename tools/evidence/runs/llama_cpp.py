@@ -7,9 +7,6 @@ PYTHONPATH=src:tools python -m evidence.runs.llama_cpp ../shared/truth
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
 import sys
 from collections import Counter
@@ -21,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from evidence.names import as_model, catalog_names, doubt, family
-from evidence.published import Published
+from evidence.published import Published, numbered_rows
 from evidence.reasons import Reason
 from whichgpu.catalog.evidence import TABLE, Kind, Measurement, evidence_sources, measurements, table_bytes
 
@@ -56,18 +53,15 @@ Result = Measurement | Reason
 
 def read_runs(folder: Path) -> Iterator[Run]:
     """Yield the rows of all files."""
-    for name in FILES:
-        raw = (folder / name).read_bytes()
-        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
-        for line, cells in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=2):
-            whole = {one: int(cells[one]) if cells[one].isdigit() else None for one in ("batch", "seq_in", "seq_out")}
-            row = Published(
-                line=line, source=cells["source"], path=cells["source_path"], date=cells["date"], gpu=cells["gpu"],
-                gpus=int(cells["n_gpus"] or 1), task=cells["task"], framework=cells["framework"], model=cells["model"],
-                precision=cells["precision"], metric=cells["metric"], value=float(cells["value"]), notes=cells["notes"],
-                trust=cells["trust"], **whole,
-            )  # fmt: skip
-            yield Run(row, cells["flags"])
+    for line, cells in numbered_rows(folder, FILES):
+        whole = {one: int(cells[one]) if cells[one].isdigit() else None for one in ("batch", "seq_in", "seq_out")}
+        row = Published(
+            line=line, source=cells["source"], path=cells["source_path"], date=cells["date"], gpu=cells["gpu"],
+            gpus=int(cells["n_gpus"] or 1), task=cells["task"], framework=cells["framework"], model=cells["model"],
+            precision=cells["precision"], metric=cells["metric"], value=float(cells["value"]), notes=cells["notes"],
+            trust=cells["trust"], **whole,
+        )  # fmt: skip
+        yield Run(row, cells["flags"])
 
 
 def row_result(run: Run) -> Result:

@@ -7,9 +7,6 @@ PYTHONPATH=src:tools python -m evidence.runs.served ../shared/truth
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
 import sys
 from collections import Counter
@@ -23,7 +20,7 @@ from msgspec.structs import replace
 
 from evidence.fits_in_memory import fits_at_once
 from evidence.names import as_model, catalog_names, doubt, family, model_named
-from evidence.published import Published
+from evidence.published import Published, numbered_rows
 from evidence.reasons import Reason
 from whichgpu.catalog.evidence import TABLE, Kind, Measurement, evidence_sources, measurements, table_bytes
 
@@ -72,11 +69,8 @@ Result = Measurement | Reason
 
 def read_runs(folder: Path) -> Iterator[Run]:
     """Yield the rows of all files; fractional mean lengths are rounded."""
-    for name in FILES:
-        raw = (folder / name).read_bytes()
-        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
-        for line, cells in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=2):
-            yield Run(_published(line, cells), cells["parallelism"], tuple(filter(None, cells["flags"].split(";"))))
+    for line, cells in numbered_rows(folder, FILES):
+        yield Run(_published(line, cells), cells["parallelism"], tuple(filter(None, cells["flags"].split(";"))))
 
 
 def _published(line: int, cells: Mapping[str, str]) -> Published:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.plan.plan_file import FILTERS, READERS, TRAFFIC, parse_quotas, read_plan, read_setting, requested_model
+from whichgpu.api.plan.previous import previous_fleet
 from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.kinds import python_number
 from whichgpu.api.request.plan import PlanRequest
@@ -86,9 +87,11 @@ def _with_settings(question: PlanQuestion, request: Mapping[str, Any], context: 
         for name, value in request.items()
         if name in READERS and name not in NOT_FLAGS
     }
-    values = read(PlanRequest, request, context.spell, ("owned", "quota", "profiles", *FILTERS))
+    values = read(PlanRequest, request, context.spell, ("owned", "quota", "profiles", "previous", *FILTERS))
     if "jobs" in request:
         changes["workers"] = read_setting(context.spell("jobs"), "workers", request["jobs"])
+    if "previous" in values and "current" not in changes:
+        changes["current"] = previous_fleet(values["previous"])
     if "owned" in values:
         changes["owned"] = parse_owned(",".join(values["owned"]))
     if "quota" in values:

@@ -18,7 +18,7 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.answer.safest import measured_alternative
 from whichgpu.decide.answer.ties import settle_tie
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.question import ANY_MODEL, Question
+from whichgpu.decide.question import ANY_MODEL, Question, trains_adapters
 from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
@@ -55,7 +55,8 @@ def recommend_spelled(
     screened = question.evaluated()
     groups, market = screened.groups, screened.selection.market
     by_time = query.buy and query.budget and not query.rank
-    rank = "time" if by_time else screened.selection.constraints.order(modelled and screened.request.workload.serving)
+    by_cost = modelled and (screened.request.workload.serving or trains_adapters(screened.request.workload))
+    rank = "time" if by_time else screened.selection.constraints.order(by_cost)
     limit = query.limit or DEFAULT_ROWS
     compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
     requested = _named_gpus(query, lookups.catalog)

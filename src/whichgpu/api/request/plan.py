@@ -32,6 +32,7 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     slices: Annotated[int | str | None, Field(whole(1, 1000), "N", "option.plan-slices")]
     levels: Annotated[int | str | None, Field(whole(1, 24), "N", "option.plan-levels")]
     current: Annotated[NameList | None, Field(Numbers(), "GPUS", "option.plan-current")]
+    previous: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-previous", is_local=True)]
     change_cost: Annotated[Price | None, Field(MONEY, "MONEY", "option.plan-change-cost")]
     spot_share: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-spot-share")]
     tolerance: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-tolerance")]

@@ -12,6 +12,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Instance, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
+from whichgpu.decide.answer.adapters import qlora_note
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
 from whichgpu.decide.answer.narrowing import narrowing
@@ -19,7 +20,16 @@ from whichgpu.decide.answer.other_engines import other_engines
 from whichgpu.decide.answer.precision_steps import PrecisionStep, precision_steps
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
 from whichgpu.decide.answer.safest import measured_alternative, safest_of
-from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
+from whichgpu.decide.answer.sentences import (
+    assumptions,
+    long_inputs,
+    missing_commitments,
+    near_limits,
+    sentence,
+    sentence_starved,
+    warnings,
+    work_kind,
+)
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS
@@ -102,7 +112,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             assumptions=(
                 *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
             ),
-            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
+            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload), *self._remarks(best),
+                *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing, steps), verify=verify, verify_note=verify_note,
             narrow=self._narrow(best, verify, verify_note),
@@ -140,6 +151,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             *denoiser_note(workload, request.shape),
             *(unused(workload, request.shape, request.stated) if self._modelled else ()),
             *beyond_context(tokens, request.shape),
+            *long_inputs(workload, self._modelled),
+            *(qlora_note(request) if self._modelled else ()),
             *near_limits(best, self.screened.selection.constraints, self.screened.work, workload),
         )
         if best.simulated is None or enough_requests(best.simulated, workload.percentile):

@@ -28,10 +28,12 @@ from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
 from whichgpu.estimate.time.software_age import age_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.price.terms import YEAR_HOURS
 from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.workload import Workload
 
+LONG_INPUTS = 16  # Inputs this many times as long as outputs make prefill the larger part of the work (assumed).
 MAX_QUIRKS = 3  # At most this many known quirks of the answer's GPU become warnings.
 UNMEASURED_TIERS = ("extrapolated", "specs")
 DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the weights' precision
@@ -199,6 +201,23 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     if engine is not None and engine.framework is None and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
         messages.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
     return messages + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:MAX_QUIRKS]]
+
+
+def long_inputs(workload: Workload, modelled: bool) -> tuple[Message, ...]:
+    """Return what lowers the cost of a service whose inputs are so much longer than its outputs that prefill decides."""
+    inputs, outputs = workload.seq_in or 0, max(1, workload.seq_out or 1)
+    if not modelled or workload.rate is None or inputs < LONG_INPUTS * outputs:
+        return ()
+    return (msg("recommend.long-inputs", ratio=significant(inputs / outputs, 2)),)
+
+
+def missing_commitments(rows: Collection[Candidate], work: Work) -> tuple[Message, ...]:
+    """Return a note on GPUs shown on demand although a service runs for a year: no longer term of them is known."""
+    if work.hours is None or work.hours < YEAR_HOURS:
+        return ()
+    committed = {one.gpu_name for one in rows if one.term not in ("on-demand", "spot")}
+    names = tuple(dict.fromkeys(one.gpu_name for one in rows if one.term == "on-demand" and one.gpu_name not in committed))
+    return (msg("recommend.no-commitment", gpus=names),) if names else ()
 
 
 def near_limits(best: Candidate, constraints: Constraints, work: Work, workload: Workload) -> tuple[Message, ...]:

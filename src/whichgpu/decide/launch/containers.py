@@ -6,11 +6,12 @@ import shlex
 from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.clusters import node_placement
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import node_setup, serve_words, shell_line
 from whichgpu.decide.launch.skypilot import PORT
 
-HUB_CACHE = "/root/.cache/huggingface"  # where the images cache models of the Hugging Face hub
+MODELS_MOUNT = "/models"  # folder of the container where models of the Hugging Face hub are cached (HF_HOME)
 
 
 def docker_line(options: LaunchOptions, engine: str) -> str:
@@ -27,7 +28,7 @@ def docker_line(options: LaunchOptions, engine: str) -> str:
         f"--entrypoint={program}",
         engine_record(engine).serve.image,
     ]
-    mount = f'--volume="$HOME/.cache/huggingface:{HUB_CACHE}"'
+    mount = f'--env=HF_HOME={MODELS_MOUNT} --volume="$HOME/.cache/huggingface:{MODELS_MOUNT}"'
     return " ".join([shell_line(words[:5]), mount, shell_line([*words[5:], *arguments])])
 
 
@@ -66,7 +67,7 @@ def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
     memory = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # Ranks of a replica exchange data in shared memory.
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": memory}}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": memory, **node_placement(options)}}
     if options.nodes > 1:
         return {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",

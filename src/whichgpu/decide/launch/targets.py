@@ -8,7 +8,10 @@ from functools import cache, partial
 import msgspec
 from msgspec.structs import replace
 
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
+from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_placement
 from whichgpu.decide.launch.containers import docker_line, kubernetes_manifest, slurm_script
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
@@ -27,6 +30,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
 
 Files = dict[str, str]
 Template = Callable[[LaunchPlan], Files]
+KARPENTER_PROVIDERS = ("aws", "azure")
 OLLAMA_KV_TYPES = {"q8_0": "q8_0", "int8": "q8_0", "fp8": "q8_0", "q4_0": "q4_0", "int4": "q4_0"}  # OLLAMA_KV_CACHE_TYPE
 
 
@@ -40,6 +44,8 @@ def targets() -> Mapping[str, Template]:
         "slurm": _slurm_scripts,
         "skypilot": _skypilot_services,
         "kubernetes": _kubernetes_manifests,
+        "karpenter": _karpenter_manifests,
+        "dstack": _dstack_services,
     }
 
 
@@ -100,11 +106,30 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
 
 def _kubernetes_manifests(plan: LaunchPlan) -> Files:
     engine = _server(plan)
+    files = {}
+    for one in plan.groups:
+        places = [] if node_placement(one) else [f"Nodes: with {one.gpu}; add your cluster's node selector for it."]
+        head = comments([*_head(plan, engine), *serve_notes(one, engine), *places])
+        files[f"{one.group}.yaml"] = head + yaml(kubernetes_manifest(one, engine))
+    return files
+
+
+def _karpenter_manifests(plan: LaunchPlan) -> Files:
+    """Return the manifests of Kubernetes, and a node pool for each group whose machine Karpenter can start."""
+    outside = next((one for one in plan.groups if one.provider not in KARPENTER_PROVIDERS or not one.instance), None)
+    if outside is not None:
+        raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
+    pools = {f"{one.group}-nodes.yaml": comments(plan.header) + yaml(karpenter_pool(one)) for one in plan.groups}
+    return pools | _kubernetes_manifests(plan)
+
+
+def _dstack_services(plan: LaunchPlan) -> Files:
+    engine = _server(plan)
+    several = next((one for one in plan.groups if one.nodes > 1), None)
+    if several is not None:  # A service of dstack is of single machines.
+        raise UsageError("emit-nodes", msg("error.emit-nodes", target="dstack"), msg("hint.emit-nodes"))
     return {
-        f"{one.group}.yaml": comments(
-            [*_head(plan, engine), *serve_notes(one, engine), f"Nodes: with {one.gpu}; add your cluster's node selector for it."]
-        )
-        + yaml(kubernetes_manifest(one, engine))
+        f"{one.group}.dstack.yml": comments([*_head(plan, engine), *serve_notes(one, engine)]) + yaml(dstack_service(one, engine))
         for one in plan.groups
     }
 

@@ -30,7 +30,7 @@ from whichgpu.decide.plan.refusal import Refusal, no_answer
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Quota
 from whichgpu.decide.plan.supply import GpuPool, Supply, owned_pools, rented_pools
-from whichgpu.decide.plan.traffic import DEFAULT_RATE, model_traffic
+from whichgpu.decide.plan.traffic import DEFAULT_RATE, MAX_CLASSES, MAX_CLASSES_OF_SEVERAL, model_traffic
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.lookup_cache import LookupCache
@@ -107,14 +107,15 @@ def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageP
     for place, path in enumerate(traces):
         cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
     models, occurrences = [], Counter[str]()
+    max_classes = MAX_CLASSES if len(question.models) == 1 else MAX_CLASSES_OF_SEVERAL
     for one in question.models:
         occurrences[one.name] += 1
         name = one.name if occurrences[one.name] == 1 else f"{one.name} ({occurrences[one.name]})"
-        models.append(_served_model(one, name, question.seed, lookups))
+        models.append(_served_model(one, name, question.seed, lookups, max_classes))
     return tuple(models)
 
 
-def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCache) -> ServedModel:
+def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCache, max_classes: int) -> ServedModel:
     """Return a requested model with its traffic and objectives, every default filled in, under the name `name`."""
     default = {"rate": f"{DEFAULT_RATE:g}/s"} if model.trace is None and not model.hourly else {}
     spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
@@ -122,7 +123,7 @@ def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCa
     workload = fill_defaults(replace(bare, rate=bare.rate or DEFAULT_RATE), shape)
     stated = spelled.user_fields if "rate" in model.fields else spelled.user_fields - {"rate"}
     rate = bare.rate if "rate" in stated else None
-    traffic = model_traffic(model, rate, workload.seq_in or 1, workload.seq_out or 1, seed)
+    traffic = model_traffic(model, rate, workload.seq_in or 1, workload.seq_out or 1, seed, max_classes)
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
     objectives = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile, model.latency_max)
     engine = next((engine for engine in lookups.catalog.engines if engine.id == sized.engine), None)

@@ -23,6 +23,7 @@ from whichgpu.decide.plan.routing import by_buckets, by_prompts, depends_on_outp
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Floats, Solution
 from whichgpu.decide.plan.supply import GpuPool
+from whichgpu.decide.plan.traffic import DrawnLengths
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, ReplicaPool
@@ -182,26 +183,35 @@ def _arrivals(
 
 
 def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return input and output tokens of requests in these buckets, drawn from the trace if there is one, else bucket means."""
-    buckets, trace = served.traffic.buckets, served.traffic.trace
+    """Return input and output tokens of requests in these buckets, drawn from the trace or distribution they are made of."""
+    buckets, source = served.traffic.buckets, _requests(served)
     prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
     outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
-    if trace is None:
+    if source is None:
         return prompts, outputs
-    every = max(1, len(trace) // MAX_TRACE)
-    own_in, own_out = np.asarray(trace.prompts)[::every], np.asarray(trace.outputs)[::every]
     for b, bucket in enumerate(buckets):
         mine = np.flatnonzero(
-            (own_in >= bucket.prompt_from)
-            & (own_in <= bucket.prompt_to)
-            & (own_out >= bucket.output_from)
-            & (own_out <= bucket.output_to)
+            (source.prompts >= bucket.prompt_from)
+            & (source.prompts <= bucket.prompt_to)
+            & (source.outputs >= bucket.output_from)
+            & (source.outputs <= bucket.output_to)
         )
         places = np.flatnonzero(at == b)
         if len(mine) and len(places):
-            drawn = chance.choice(mine, len(places))
-            prompts[places], outputs[places] = own_in[drawn], own_out[drawn]
+            drawn = chance.choice(mine, len(places), p=source.weights[mine] / source.weights[mine].sum())
+            prompts[places] = np.maximum(1, np.round(source.prompts[drawn]))
+            outputs[places] = np.maximum(1, np.round(source.outputs[drawn]))
     return prompts, outputs
+
+
+def _requests(served: ServedModel) -> DrawnLengths | None:
+    """Return the requests that a model's buckets are made of, at most `MAX_TRACE` of a trace; None if they are not known."""
+    trace = served.traffic.trace
+    if trace is None:
+        return served.traffic.drawn
+    every = max(1, len(trace) // MAX_TRACE)
+    prompts, outputs = np.asarray(trace.prompts)[::every], np.asarray(trace.outputs)[::every]
+    return DrawnLengths(prompts, outputs, np.ones(len(prompts)))
 
 
 def server(

@@ -19,6 +19,7 @@ DEFAULT_RATE = 1.0  # Requests per second, if neither a rate nor a trace is give
 SAMPLES = 20_000  # Requests drawn from a distribution of lengths.
 MIN_SAMPLES = 500  # Least requests drawn for each value of a histogram on the other side.
 MAX_CLASSES = 8  # Most classes of input lengths, and of output lengths.
+MAX_CLASSES_OF_SEVERAL = 4  # The same if several models are planned together, so that their program stays small.
 RARE = 0.002  # Buckets with a smaller share of requests join a neighbour, unless their requests are longer.
 LONG_TRACE = 2 * 3600.0  # A trace of at least this many seconds is planned hour by hour.
 PARTS = 12  # A shorter trace is planned for its busiest twelfth.
@@ -53,6 +54,14 @@ class Bucket(msgspec.Struct, frozen=True):
         return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
 
 
+class DrawnLengths(msgspec.Struct, frozen=True, eq=False):
+    """Input and output tokens of requests drawn from a distribution, and the weight of each request."""
+
+    prompts: np.ndarray
+    outputs: np.ndarray
+    weights: np.ndarray
+
+
 class Traffic(msgspec.Struct, frozen=True):
     """A model's requests: buckets by length, and requests per second in each hour (one value for a steady rate)."""
 
@@ -61,6 +70,7 @@ class Traffic(msgspec.Struct, frozen=True):
     mean: float  # mean requests per second
     peak_of: str = "rate"  # source of `hourly`: rate, hours, or parts of a trace
     trace: Trace | None = None
+    drawn: DrawnLengths | None = None  # requests that the buckets were made from, if they are not those of a trace
 
     @property
     def few(self) -> int | None:
@@ -92,35 +102,48 @@ class Traffic(msgspec.Struct, frozen=True):
         return [(self.buckets[b].name, self.buckets[b].share) for b in buckets]
 
 
-def model_traffic(model: RequestedModel, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
+def model_traffic(
+    model: RequestedModel, rate: float | None, seq_in: int, seq_out: int, seed: int, max_classes: int = MAX_CLASSES
+) -> Traffic:
     """Return the traffic of a model from its trace, histograms or mean lengths, at its rate or the default one."""
     if model.trace is not None:
-        return trace_traffic(cached_trace(model.trace), rate, model.hourly)
+        return trace_traffic(cached_trace(model.trace), rate, model.hourly, max_classes)
     sides = ((seq_in, model.in_spread, model.in_histogram), (seq_out, model.out_spread, model.out_histogram))
     prompts, outputs = (
         Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
         for mean, spread, histogram in sides
     )
-    return traffic_of(rate if rate is not None or model.hourly else DEFAULT_RATE, prompts, outputs, model.hourly, seed)
+    rate = rate if rate is not None or model.hourly else DEFAULT_RATE
+    return traffic_of(rate, prompts, outputs, model.hourly, seed, max_classes)
 
 
-def traffic_of(rate: float | None, prompts: Lengths, outputs: Lengths, hourly: tuple[float, ...] = (), seed: int = 0) -> Traffic:
+def traffic_of(
+    rate: float | None,
+    prompts: Lengths,
+    outputs: Lengths,
+    hourly: tuple[float, ...] = (),
+    seed: int = 0,
+    max_classes: int = MAX_CLASSES,
+) -> Traffic:
     """Return traffic from length distributions and a mean rate, or hourly rates; with both, the hours are scaled to the mean."""
     chance = np.random.default_rng([seed, 2])
     if prompts.spread and outputs.spread:
-        buckets = bucket_requests(prompts.draw(chance, SAMPLES), outputs.draw(chance, SAMPLES))
+        inputs, outs = prompts.draw(chance, SAMPLES), outputs.draw(chance, SAMPLES)
+        drawn = DrawnLengths(inputs, outs, np.full(SAMPLES, 1.0 / SAMPLES))
+        buckets = bucket_requests(inputs, outs, max_classes)
     else:  # A histogram keeps its own lengths and shares, each combined with all lengths of the other side.
         count = max(MIN_SAMPLES, SAMPLES // max(1, len(prompts.values), len(outputs.values)))
         (inputs, in_shares), (outs, out_shares) = (one.weighted(chance, count) for one in (prompts, outputs))
-        pairs = (np.repeat(inputs, len(outs)), np.tile(outs, len(inputs)))
-        buckets = bucket_requests(*pairs, shares=np.outer(in_shares, out_shares).ravel())
+        shares = np.outer(in_shares, out_shares).ravel()
+        drawn = DrawnLengths(np.repeat(inputs, len(outs)), np.tile(outs, len(inputs)), shares)
+        buckets = bucket_requests(drawn.prompts, drawn.outputs, max_classes, shares)
     curve, mean = _curve(rate, hourly)
-    return Traffic(buckets, curve, mean, "hours" if hourly else "rate")
+    return Traffic(buckets, curve, mean, "hours" if hourly else "rate", drawn=drawn)
 
 
-def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = ()) -> Traffic:
+def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), max_classes: int = MAX_CLASSES) -> Traffic:
     """Return the traffic of a trace: its lengths, and its hourly rates unless `hourly` is given, scaled to `rate` if given."""
-    buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs))
+    buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs), max_classes)
     if hourly:
         curve, mean = _curve(rate, hourly)
         return Traffic(buckets, curve, mean, "hours", trace)

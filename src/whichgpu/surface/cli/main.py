@@ -55,10 +55,29 @@ class Root(HelpGroup):
                 ctx.obj.out.write(ctx.get_help() + "\n")
                 ctx.exit()
         if args[0] not in COMMANDS and not args[0].startswith("-"):
+            args = self._read_sentence(ctx.obj, args)
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
             self._suggest_command(args[0])
         if not {"--help", "-h"} & set(args):  # Help must work with a malformed config file.
             ctx.default_map = self._defaults(ctx, ctx.obj)
         return super().resolve_command(ctx, args)
+
+    @staticmethod
+    def _read_sentence(session: Session, args: list[str]) -> list[str]:
+        """Return the arguments of the command nearest to a plain sentence, and show it; the arguments if they are none."""
+        words = " ".join(args).split()
+        if len(words) < 3:  # Most mistyped commands end here, without loading the catalog.
+            return args
+        from shlex import join
+
+        from whichgpu.catalog.store import Catalog
+        from whichgpu.surface.cli.sentences import command_of_sentence
+
+        command = command_of_sentence(words, Catalog())
+        if command is None:
+            return args
+        session.say(msg("sentence.read-as", command=join(["whichgpu", *command])))
+        return command
 
     @staticmethod
     def _suggest_command(word: str) -> None:

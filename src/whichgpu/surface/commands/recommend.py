@@ -9,6 +9,7 @@ from whichgpu.base.units import format_amount, significant
 from whichgpu.decide.answer.build_answer import UNABLE, VERIFY_GPU
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.candidate import TermLine
 from whichgpu.surface.candidate_cells import (
     any_seller_line,
     candidate_cell,
@@ -62,6 +63,11 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
 
 
+def _term(line: TermLine) -> Message:
+    price = f"{format_amount(line.price.amount)} {line.price.currency}"
+    return msg("recommend.term-price", term=msg(f"term.{line.term}"), price=price)
+
+
 def _lines(answer: RecommendAnswer) -> list[Message]:
     """Return the messages under the table of candidates (costs, reasons, assumptions), in reading order."""
     best, kind = answer.answer, answer.kind
@@ -75,6 +81,8 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
         ends = {"cheapest": candidate_summary(answer.cheapest, kind), "fastest": candidate_summary(answer.fastest, kind)}
         lines.append(msg("recommend.front", **ends))
     lines += uncertainty_lines(answer)
+    if kind == "service" and len(answer.terms) > 1:
+        lines.append(msg("recommend.terms", what=tuple(map(_term, answer.terms))))
     if answer.fallback is not None:
         term = msg(f"term.{answer.fallback.term}")
         lines.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
+from whichgpu.base.errors import UsageError
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words
 from whichgpu.decide.launch.skypilot import service as skypilot_service
@@ -87,3 +89,60 @@ def test_script_has_count_and_machine_of_each_command() -> None:
     (script,) = launch_files("sglang", LaunchPlan((old,), "vllm")).values()
     assert "earlier" not in script  # that was vLLM's
     assert script.splitlines()[-1].startswith("python -m sglang.launch_server")
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        (
+            {"provider": "gcp", "instance": "g2-standard-24"},
+            {"node.kubernetes.io/instance-type": "g2-standard-24", "cloud.google.com/gke-accelerator": "nvidia-l4"},
+        ),
+        (
+            {"provider": "gcp", "instance": "a3-megagpu-8g", "gpu": "h100-sxm", "spot": True},
+            {
+                "node.kubernetes.io/instance-type": "a3-megagpu-8g",
+                "cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb",
+                "cloud.google.com/gke-spot": "true",
+            },
+        ),
+        (
+            {"provider": "aws", "instance": "p5.48xlarge", "spot": True},
+            {"node.kubernetes.io/instance-type": "p5.48xlarge", "eks.amazonaws.com/capacityType": "SPOT"},
+        ),
+        ({"provider": "lambda", "instance": "gpu_8x_h100"}, None),
+        ({"provider": "aws", "instance": ""}, None),
+    ],
+)
+def test_pods_are_placed_on_the_machines_of_the_offer(changes: dict[str, Any], labels: dict[str, str] | None) -> None:
+    [text] = launch_files("kubernetes", LaunchPlan((replace(HINT, **changes),), "vllm")).values()
+    spec = yaml.safe_load(text)["spec"]["template"]["spec"]
+    assert spec.get("nodeSelector") == labels
+    assert ("add your cluster's node selector" in text) == (labels is None)
+
+
+def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_them() -> None:
+    offer = replace(HINT, provider="aws", instance="g6.12xlarge", region="us-east-1", gpu="l4")
+    files = launch_files("karpenter", LaunchPlan((offer,), "vllm", ("head",)))
+    pool, pods = (yaml.safe_load(files[name]) for name in ("chat-l4-nodes.yaml", "chat-l4.yaml"))
+    requirements = {one["key"]: one["values"] for one in pool["spec"]["template"]["spec"]["requirements"]}
+    assert requirements == {
+        "node.kubernetes.io/instance-type": ["g6.12xlarge"],
+        "karpenter.sh/capacity-type": ["on-demand"],
+        "topology.kubernetes.io/region": ["us-east-1"],
+    }
+    assert pool["spec"]["limits"] == {"nvidia.com/gpu": 6}
+    taints = {taint["key"] for taint in pool["spec"]["template"]["spec"]["taints"]}
+    assert taints <= {one["key"] for one in pods["spec"]["template"]["spec"]["tolerations"]}
+    with pytest.raises(UsageError):
+        launch_files("karpenter", LaunchPlan((HINT,), "vllm"))
+
+
+def test_dstack_gets_replicas_resources_and_the_serve_line() -> None:
+    [text] = launch_files("dstack", LaunchPlan((replace(HINT, gpu="a100-sxm-80gb", spot=True),), "vllm")).values()
+    service = yaml.safe_load(text)
+    assert (service["type"], service["replicas"], service["resources"]) == ("service", 3, {"gpu": "A100:80GB:2"})
+    assert (service["backends"], service["regions"], service["spot_policy"]) == (["gcp"], ["us-central1"], "spot")
+    assert service["commands"][0].startswith("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2")
+    with pytest.raises(UsageError):
+        launch_files("dstack", LaunchPlan((replace(HINT, nodes=2),), "vllm"))

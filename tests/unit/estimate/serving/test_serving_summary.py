@@ -133,7 +133,9 @@ def test_erlang_by_hand() -> None:
     assert erlang_c(3, 3.0) == 1.0
     assert mean_wait(2, 0.75, 2.0) == pytest.approx(erlang_c(2, 1.5) * 2 / 0.5)
     assert mean_wait(2, 0.75, 2.0, 0.0, 1.0) == pytest.approx(erlang_c(2, 1.5) * 2 / 0.5 / 2)
-    assert mean_wait(1, 0.5, 1.0, 1.0, 0.0) == pytest.approx(0.5)  # Pollaczek and Khinchine: steady service halves the wait
+    assert mean_wait(1, 0.5, 1.0, 1.0, 0.0) == pytest.approx(
+        0.5
+    )  # Pollaczek and Khinchine: with constant service times the wait is half as long
     assert mean_wait(2, 1.0, 2.0) == inf
 
 

@@ -88,7 +88,7 @@ def test_row_is_read_verbatim(tmp_path: Path) -> None:
 
 
 def test_torchvision_script_copies_images_and_steps_no_optimizer() -> None:
-    """Batch 12 at 224 px; half precision halves what is copied; PyTorch of 2021 ran fp32 as TF32 on an A100."""
+    """Batch 12 at 224 px; half precision copies half the bytes; PyTorch of 2021 ran fp32 as TF32 on an A100."""
     row = published("ryujaehun", task="train", model="vgg16", precision="fp32", batch=12, value=80.0, metric="ms/batch")
     full = used(vision.torchvision_script(row))
     assert full.seconds == pytest.approx(0.080)

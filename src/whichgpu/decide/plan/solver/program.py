@@ -14,7 +14,7 @@ from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Prob
 
 MAX_MACHINES = 5000  # Most machines of one kind.
 MIN_SHARE = 1e-9  # A smaller share of a bucket counts as none.
-MAX_STRONG = 4000  # With at most this many share variables, each gets a row "no share without a replica".
+MAX_STRONG = 1500  # With at most this many share variables, each gets a row "no share without a replica".
 KINDS_GAP = 0.2  # Relative gap at which the search for the fewest kinds of machines stops.
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import numpy as np
@@ -17,6 +19,9 @@ from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
 MAX_RELAXED = 60_000  # The linear relaxation of all columns is solved if it has at most this many variables.
 MIN_USED = 1e-6  # Fewer replicas of a column in the linear relaxation count as none.
 MAX_SMALL = 2000  # Up to this many share variables, every column goes into the program.
+MAX_THREADS = 4  # At most this many load levels are solved at the same time.
+MAX_JOINT = 10_000  # With more share variables, tied load levels are first solved one by one.
+LEVELS_TIME = 0.75  # Share of the time in which the levels are solved one by one.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
 
@@ -36,6 +41,10 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
         solved = Program(problem, everything).solve(seconds, gap)
         progress(1.0)
         return None if solved is None else _of_all_columns(problem, everything, solved, solved.bound, monotonic() - start)
+    if problem.levels > 1 and len(everything) * width > MAX_JOINT:
+        joined = _join_levels(problem, seconds, gap, progress)
+        if joined is not None:
+            return joined
     return _Search(problem, free, seconds, gap, progress, start).run()
 
 
@@ -48,14 +57,21 @@ def _levels_independent(problem: Problem, free: Bools) -> bool:
 
 def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) -> Solution | None:
     """Return a plan made by solving each load level (hours of similar traffic) as a problem of its own."""
-    parts = []
-    for level in range(problem.levels):
+    threads = min(problem.levels, os.cpu_count() or 1, MAX_THREADS)
+    done: list[int] = []
+
+    def solve_level(level: int) -> Solution | None:
         part = replace(problem, demand=problem.demand[level : level + 1], hours=problem.hours[level : level + 1])
-        one = solve(part, seconds / problem.levels, gap) if (part.demand > 0).any() else _empty(part)
-        if one is None:
-            return None
-        progress((level + 1) / problem.levels)
-        parts.append(one)
+        one = solve(part, seconds * threads / problem.levels, gap) if (part.demand > 0).any() else _empty(part)
+        done.append(level)
+        progress(len(done) / problem.levels)
+        return one
+
+    with ThreadPoolExecutor(threads) as workers:  # HiGHS runs outside Python's lock, so the levels are solved at the same time.
+        solutions = list(workers.map(solve_level, range(problem.levels)))
+    parts = [one for one in solutions if one is not None]
+    if len(parts) < problem.levels:
+        return None
     return Solution(
         cost=sum(one.cost for one in parts),
         bound=sum(one.bound for one in parts),
@@ -67,6 +83,30 @@ def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) 
         program_columns=max(one.program_columns for one in parts),
         seconds=sum(one.seconds for one in parts),
     )
+
+
+def _join_levels(problem: Problem, seconds: float, gap: float, progress: Progress) -> Solution | None:
+    """Return a plan of a large problem whose load levels are tied by commitments, jobs, changes or a budget; None if not found.
+
+    Each level is solved by itself, as if a committed machine could be rented for its hours alone. The sum of these costs is a
+    lower bound. A program of the columns that these plans use, which starts from them, then obeys what ties the levels.
+    """
+    start = monotonic()
+    pools = tuple(
+        replace(pool, options=tuple(replace(option, committed=False) for option in pool.options)) for pool in problem.pools
+    )
+    apart = replace(problem, pools=pools, jobs=(), current=None, budget=None)
+    parts = _by_level(apart, LEVELS_TIME * seconds, gap / 2, progress)
+    if parts is None:
+        return None
+    limited = np.array([any(np.isfinite(one.limit) for one in pool.options) for pool in problem.pools])
+    used = np.flatnonzero((parts.counts.sum(axis=0) > 0) | limited[problem.pool_of])
+    initial = StartingPlan(parts.counts, parts.machines)
+    solved = Program(problem, used).solve(max(0.5, seconds - (monotonic() - start)), gap / 2, initial)
+    if solved is None:
+        return None
+    bound = parts.bound + sum(_min_job_cost(problem, k) for k in range(len(problem.jobs)))
+    return _of_all_columns(problem, used, solved, bound, monotonic() - start)
 
 
 class _Search:

@@ -6,13 +6,12 @@ from typing import Any
 
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Numbers, Pairs, Share, Span
-from whichgpu.base.kinds import Whole
+from whichgpu.base.kinds import ShareValue, Whole
 from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
 from whichgpu.surface.web.rest.answer_schemas import AnswerSchemas
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint, command_of, fields
 from whichgpu.surface.web.rest.parameters import MAX_CHARACTERS
-from whichgpu.workload.kinds import Layout, ModelValue
 
 JSON = "application/json"
 EXAMPLES_BY_NAME: dict[str, tuple[str, ...]] = {
@@ -103,7 +102,7 @@ def _help(field: Field, language: Language) -> str:
 
 def _schema(field: Field, body: bool = False) -> dict[str, Any]:
     one = _one(field)
-    if body and isinstance(field.kind, Pairs | Layout | ModelValue):
+    if body and (isinstance(field.kind, Pairs) or getattr(field.kind, "takes_mapping", False)):
         one = {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
     if body and field.is_list:
         return {"anyOf": [one, {"type": "array", "items": one}]}
@@ -120,7 +119,7 @@ def _one(field: Field) -> dict[str, Any]:
         return {"type": "boolean"}
     if isinstance(kind, Whole) and field.metavar == "N":
         return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
-    if isinstance(kind, Share):
+    if isinstance(kind, Share | ShareValue):
         return {"type": "number"}
     words = field.choices or EXAMPLES_BY_NAME.get(field.name) or EXAMPLES_BY_METAVAR.get(field.metavar, ())
     if not words or isinstance(kind, Numbers):

@@ -136,8 +136,14 @@ def test_many_random_problems_cost_what_an_independent_program_says(seed: int) -
 
 @pytest.mark.parametrize("seed", [1, 2, 5, 8])
 @pytest.mark.parametrize("whole", [0, 10**6])
-def test_random_problem_searched_in_parts_stays_within_its_bound(seed: int, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"MAX_SMALL": 0, "MAX_RELAXED": whole, "FIRST_COLUMNS": 3, "MAX_COLUMNS": 5}.items():
+@pytest.mark.parametrize("joint", [0, 10**6])
+def test_random_problem_searched_in_parts_stays_within_its_bound(
+    seed: int, whole: int, joint: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts are columns chosen by the relaxation or by bucket, and (`joint` 0) load levels that commitments tie together."""
+    for name, value in {
+        "MAX_SMALL": 0, "MAX_RELAXED": whole, "FIRST_COLUMNS": 3, "MAX_COLUMNS": 5, "MAX_JOINT": joint
+    }.items():  # fmt: skip
         monkeypatch.setattr(search, name, value)
     problem = drawn(seed)
     expected, solution = independent_cost(problem), solve(problem, gap=0.0)

@@ -155,7 +155,7 @@ def parts(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
 
 
 def test_sequence_parallelism_shards_saved_norm_inputs() -> None:
-    """Besides attention and the MLP a layer saves 1032 bytes per token (two norms with inputs and outputs)."""
+    """Apart from attention and the MLP, a layer saves 1032 bytes per token (two norms with inputs and outputs)."""
     deep = replace(TINY, layers=40)
     plain, cut = (parts(deep, parallel=Parallel(tp=2, sp=sp)) for sp in (False, True))
     assert plain["activations"] - cut["activations"] == pytest.approx(1032 * 64 * 64 * 40 / 2, rel=0.03)

@@ -80,6 +80,13 @@ class FusedKernels(msgspec.Struct):
         else:
             self.put(*self.linear_ops(rows, k, n, weight, after_attention))
 
+    def up_projection(self, rows: Number, k: float, ffn: float, gated: bool, *roles: str) -> None:
+        """Append the up projection of an MLP, with the gate if it has one, and the activation function."""
+        ups = 2.0 if gated else 1.0
+        self.linear(rows, k, ups * ffn, *roles, parts=(float(ffn),) * int(ups))
+        if gated or not self.traits.fused_activation:
+            self.elementwise(rows * ups * ffn * self.width, rows * ffn * self.width, role="gated" if gated else "")
+
     def linear_ops(self, rows: Number, k: Number, n: Number, weight: Number, after_attention: bool = False) -> list[Op]:
         """Return the kernels of one linear layer with `weight` bytes of weights."""
         stored, width = self.stored, self.width

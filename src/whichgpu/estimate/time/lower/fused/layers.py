@@ -169,10 +169,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
 
 
 def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, kind: str = "") -> None:
-    ups = 2.0 if shape.gated else 1.0
-    kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}", parts=(float(ffn),) * int(ups))
-    if shape.gated or not kernels.traits.fused_activation:
-        kernels.elementwise(rows * ups * ffn * kernels.width, rows * ffn * kernels.width, role="gated" if shape.gated else "")
+    kernels.up_projection(rows, float(shape.hidden), ffn, shape.gated, f"ffn_gate{kind}", f"ffn_up{kind}")
     kernels.linear(rows, ffn, shape.hidden, f"ffn_down{kind}")
 
 

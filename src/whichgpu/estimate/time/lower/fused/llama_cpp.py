@@ -3,7 +3,8 @@
 Few rows are multiplied by kernels that read the weights as stored. Many rows are multiplied in fp16 by cuBLAS: for each
 micro-batch, inputs are cast to fp16 and results back, and before 2025 quantised weights are first dequantised to a buffer
 (ggml-cuda.cu of May 2024). Since 2025 llama.cpp's MMQ kernels multiply quantised weights for any number of rows, in int8: on
-tensor cores from Turing on, in dot products (dp4a) on Pascal. Chips with neither dequantise for cuBLAS (mmq.cu).
+tensor cores from Turing on, in dot products (dp4a) on Pascal. Chips with neither dequantise for cuBLAS (mmq.cu). Since October
+2025 a single row takes one kernel for gate, up and the gated activation (pull requests 16630 and 16715).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
@@ -75,6 +77,20 @@ class LlamaCppKernels(FusedKernels):
             if not own.all():
                 ops = self._cublas_ops(at_once, k, width, weight)
                 self.put(*(op.times(passes * _count_where(~own)) for op in ops))
+
+    def up_projection(self, rows: Number, k: float, ffn: float, gated: bool, *roles: str) -> None:
+        """Append the up projection; since 2026 the vector kernels multiply a single row by gate and up and apply the GLU."""
+        single = np.asarray(rows) == 1.0
+        if not (gated and self.traits.fused_gate_up and single.any()):
+            FusedKernels.up_projection(self, rows, k, ffn, gated, *roles)
+            return
+        *quantising, fused = self.linear_ops(1.0, k, 2.0 * ffn, 2.0 * self.stored.size(k, ffn, *roles))
+        fused = replace(fused, write=ffn * SINGLE_BYTES)
+        self.put(*(op.times(_count_where(single)) for op in (*quantising, fused)))
+        if not single.all():
+            start = len(self.ops)
+            FusedKernels.up_projection(self, rows, k, ffn, gated, *roles)
+            self.ops[start:] = [op.times(_count_where(~single)) for op in self.ops[start:]]
 
     @property
     def unit(self) -> str:

@@ -80,7 +80,7 @@ def gate(write: KernelWriter) -> None:
 
 QKV = [shared(3), *product(H, H, H, K, H, K)]
 MLP = [shared(2), *product(H, F, H, F), gate, *product(F, H)]
-HALVES = [shared(2), norm, *QKV, *turned(), attended, *product(H, H), summed, shared(2), norm, *MLP, summed]
+ATTENTION_AND_MLP = [shared(2), norm, *QKV, *turned(), attended, *product(H, H), summed, shared(2), norm, *MLP, summed]
 
 
 def layer_kernels(shape: Transformer = TINY, precision: str = "bf16", **more: Any) -> dict[tuple[Any, ...], list[float]]:
@@ -89,11 +89,11 @@ def layer_kernels(shape: Transformer = TINY, precision: str = "bf16", **more: An
 
 
 def test_a_llama_layer_is_its_parts() -> None:
-    assert layer_kernels() == bill(HALVES)
+    assert layer_kernels() == bill(ATTENTION_AND_MLP)
 
 
 def test_sandwich_norms_of_attention_and_mlp_outputs() -> None:
-    assert layer_kernels(replace(TINY, norms=4)) == bill([*HALVES, norm, norm])
+    assert layer_kernels(replace(TINY, norms=4)) == bill([*ATTENTION_AND_MLP, norm, norm])
 
 
 def test_parallel_attention_and_mlp_block() -> None:

@@ -56,7 +56,7 @@ def test_an_rms_norm_s_gradient() -> None:
 
 
 def test_a_rotation_s_gradient() -> None:
-    """Two products, the negated half, two halves written into zeros and added, both branches added, heads transposed back."""
+    """Two products, the negated half, both parts written into zeros and added, both branches added, heads transposed back."""
     whole = written(lambda write: functional.rotary(write, x()))
     cut = 2 * 1 + 4, 2 * (2 + 1) + 2
     assert moved(whole) == (10, (4 + 1 + cut[0] + 4 + 2) * N, (4 + 1 + cut[1] + 2 + 2) * N)

@@ -50,9 +50,24 @@ def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
     # three residual sums, three multiplications by norms' weights; four for positions and cache; the activation and the gate;
     # the sampler
     assert counts["elementwise"] == 3 + 3 + 4 + 2 + 1
-    fused = kind_counts(kernels("decode", "f16", None, 256))
+    fused = kind_counts(kernels("decode", "f16", 2025, 256))
     assert fused["elementwise"] == 4 + 1 + 1
     assert (fused["gemm"], fused["norm"]) == (8, 3)
+
+
+@pytest.mark.parametrize(("precision", "kind", "width"), [("f16", "gemm", 2.0), ("q8_0", "mmq_gemm", 34 / 32)])
+def test_since_2026_one_row_takes_one_kernel_for_gate_up_and_activation(precision: str, kind: str, width: float) -> None:
+    ops = kernels("decode", precision, 2026, 256)
+    counts = kind_counts(ops)
+    assert counts[kind] == 7  # q, k, v, out, gate and up, down, and the head
+    assert counts["elementwise"] == 4 + 1  # positions and cache, and the sampler
+    assert counts["reduce"] == (7 if kind == "mmq_gemm" else 0)  # one input for gate and up
+    both = next(op for op in ops if op.sizes.get("n") == 2 * 384)
+    assert both.read == pytest.approx(2 * 128 * 384 * width, rel=0.01)  # nearly all of it weights
+    assert both.write == 384 * 4  # the product of gate and up, in fp32
+    assert both.flops == 2 * 2 * 128 * 384
+    more = kind_counts(kernels("decode", precision, 2026, 256, batch=2))
+    assert (more[kind], more["elementwise"]) == (8, 4 + 1 + 1)
 
 
 def test_decode_reads_quantised_weights_as_stored_and_quantises_inputs_per_gemm() -> None:
