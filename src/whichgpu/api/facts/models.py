@@ -56,9 +56,9 @@ class LocalRow(msgspec.Struct, frozen=True):
     """A model on this disk: the name to type, where it was found, its file, and its parameters; None if it cannot be read."""
 
     name: str
-    place: str
+    place: str  # where it was found: the cache of Hugging Face, of Ollama or of LM Studio
     path: str
-    parameters: int | None
+    parameters: int | None  # None if the file cannot be read
 
 
 class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
