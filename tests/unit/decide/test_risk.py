@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from functools import cache
+from shlex import split
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ DAY = date(2026, 8, 1)
 
 @cache
 def served(risk: Any = None, **limits: Any) -> RecommendAnswer:
-    query = Requirements(**{"gpu": "RTX 5090,L40S,H100 SXM", "risk": risk, "sellers": "any", **limits})
+    query = Requirements(**{"gpu": "RTX 5090,L40S", "risk": risk, **limits})
     fields: dict[str, Any] = {"rate": "6/s", "ttft": "1s", "tpot": "60ms", "precision": "bf16"}
     return recommend("serve", "llama-3.1-8b", query, DAY, own=False, **fields)
 
@@ -53,7 +54,7 @@ def test_the_safest_is_named_where_it_is_not_the_cheapest() -> None:
 def test_limits_that_only_hold_as_estimated_still_have_an_answer() -> None:
     gpus = served("even").answer.gpus
     cheap = served("even").answer.cost_per_hour.amount
-    answer = served(gpu="RTX 5090", gpus=(gpus, gpus), budget=f"{float(cheap) * 1.01:.3f}usd/h")
+    answer = served(gpu="RTX 5090", gpus=(gpus, gpus), budget=f"{float(cheap) * 1.01}usd/h")
     assert answer.risk == "even"
     assert answer.answer.keeps_objective is not None
     assert answer.answer.keeps_objective < 0.9
@@ -94,3 +95,18 @@ def test_an_extrapolated_answer_names_a_measured_one() -> None:
     assert answer.measured.gpu == "h100-sxm"
     assert [line.id for line in uncertainty_lines(answer)] == ["recommend.measured"]
     assert served().measured is None  # Its own GPU was measured.
+
+
+def test_the_measurement_that_narrows_the_range_most_is_a_command() -> None:
+    """A service is measured at its server; a training step that `measure` can run by itself."""
+    answer = served()
+    assert answer.narrow is not None
+    words = split(str(answer.narrow.values["command"]))
+    assert words[:3] == ["whichgpu", "measure", "--endpoint"]
+    claim = split(words[-1])
+    assert claim[:3] == ["estimate", "serve", "llama-3.1-8b"]
+    assert f"--gpu={answer.answer.gpu}" in claim
+    trained = recommend("train", "resnet50", Requirements(gpu="T4"), DAY, own=False)
+    assert trained.narrow is not None
+    assert trained.narrow.values["command"] == trained.verify
+    assert tuned(gpu="H100 SXM").narrow is None  # measure does not run adapters

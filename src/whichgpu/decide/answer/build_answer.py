@@ -15,6 +15,7 @@ from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.adapters import qlora_note
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
+from whichgpu.decide.answer.narrowing import narrowing
 from whichgpu.decide.answer.other_engines import other_engines
 from whichgpu.decide.answer.precision_steps import PrecisionStep, precision_steps
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
@@ -54,6 +55,7 @@ from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 NOTABLY_CHEAPER = 0.97  # Share of the answer's cost below which a less reliable candidate is named (assumed).
+UNABLE = "verify-note.unable"  # Id of the note on a command that `measure` cannot run.
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
@@ -114,6 +116,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
                 *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing, steps), verify=verify, verify_note=verify_note,
+            narrow=self._narrow(best, verify, verify_note),
             reproduce=reproduce(self.question), curve=configuration.curve, terms=term_lines(best, market),
         )  # fmt: skip
 
@@ -273,6 +276,14 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             return VERIFY_GPU, msg("verify-note.gpu")
         request = self.screened.request
         return self.verify(self._replica(best, request.bare), request.shape, self._concurrency(best))
+
+    def _narrow(self, best: Candidate, verify: str, note: Message) -> Message | None:
+        """Return the measurement that would narrow the range of the answer most; None without a model."""
+        if not self._modelled:
+            return None
+        bare = self.screened.request.bare
+        replica = replace(self._replica(best, bare), rate=self.screened.request.workload.rate, batch=bare.batch)
+        return narrowing(best, replica, None if note.id == UNABLE else verify)
 
     def _evidence(self, best: Candidate) -> NearEvidence:
         """Return the measurements nearest to one replica of the answer."""

@@ -61,6 +61,8 @@ def reasons(
         messages.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
     if one.ttft and workload.ttft_max is not None:
         messages.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
+    axes = tuple(msg(f"axis.{axis}") for axis in one.new_on)
+    messages.append(msg("because.tier-new" if axes else "because.tier", tier=msg(f"tier.{one.tier}"), axes=axes))
     if one.keeps_objective is not None or one.keeps_budget is not None:
         messages.append(msg("because.keeps", share=f"{one.keeps_limits:.0%}"))
         if one.expected_cost.amount > one.cost.amount * Decimal(NOTABLE):

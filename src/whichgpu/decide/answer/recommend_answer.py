@@ -61,6 +61,7 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     sources: tuple[Source, ...]
     verify: str
     verify_note: Message  # what that command covers
+    narrow: Message | None  # the measurement that narrows the range most, with its command; None if measured here
     reproduce: Reproduce
     terms: tuple[TermLine, ...]  # of the answer's machine
     curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer

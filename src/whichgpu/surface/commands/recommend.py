@@ -6,7 +6,7 @@ from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount, significant
-from whichgpu.decide.answer.build_answer import VERIFY_GPU
+from whichgpu.decide.answer.build_answer import UNABLE, VERIFY_GPU
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import TermLine
@@ -25,7 +25,6 @@ from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.render.short_answer import say_brief, say_short
 from whichgpu.surface.commands.session import Session
 
-UNABLE = "verify-note.unable"  # Id of the note on a command that `measure` cannot run.
 MAX_SOURCES = 6  # Sources listed under an answer.
 
 
@@ -59,6 +58,8 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     is_runnable = answer.verify_note.id != UNABLE
     session.say(msg("recommend.verify", command=answer.verify if is_runnable else VERIFY_GPU))
     session.say(msg("recommend.lacks", what=answer.verify_note))
+    if answer.narrow is not None:
+        session.say(answer.narrow)
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
 
 
