@@ -252,7 +252,8 @@ def test_arrays_over_batches_agree_with_single_batches(name: str, task: str, eng
     together = lower(request, shape, batches).ops
     for place, batch in enumerate(batches):
         alone = lower(request, shape, float(batch)).ops
-        at_batch = [op for op in together if np.broadcast_to(op.count, 3)[place] > 0]  # Kernels of other batches count zero times.
+        # Kernels of other batches count zero times.
+        at_batch = [op for op in together if np.broadcast_to(op.count, 3)[place] > 0]
         assert len(alone) == len(at_batch)
         for one, all_ in zip(alone, at_batch, strict=True):
             for what in ("flops", "read", "write", "count"):
