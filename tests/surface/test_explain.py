@@ -63,3 +63,32 @@ def test_missing_files_and_a_missing_parser_are_errors(tmp_path: Path, monkeypat
     (tmp_path / "a.yaml").write_text(AXOLOTL)
     monkeypatch.setattr("whichgpu.workload.config_files.reader.find_spec", lambda _: None)
     assert 'pip install "whichgpu[yaml]"' in call("explain", str(tmp_path / "a.yaml")).err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "verdicts"),
+    [
+        (("--gpu", "H100 SXM"), 0, [("fits", None)]),
+        (("--gpu", "H100 SXM", "--gpu", "T4"), 1, [("fits", None), ("no", None)]),
+        (("--gpu", "H100 SXM", "--budget", "100usd/h"), 0, [("fits", True)]),
+        (("--gpu", "H100 SXM", "--budget", "0.01usd/h"), 1, [("fits", False)]),
+    ],
+)
+def test_check_is_a_test_for_ci(
+    words: tuple[str, ...], code: int, verdicts: list[tuple[str, bool | None]], tmp_path: Path
+) -> None:
+    (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192\n")
+    reply = call("check", str(tmp_path / "serve.sh"), *words, "--as-of", "2026-10-01", "--json")
+    answer = reply.json()
+    assert (reply.code, answer["ok"], answer["passed"]) == (code, code == 0, code == 0)
+    assert [(row["fits"], row["is_within_budget"]) for row in answer["gpus"]] == verdicts
+    text = call("check", str(tmp_path / "serve.sh"), *words, "--as-of", "2026-10-01")
+    assert text.err.startswith("serve.sh: " + ("passed." if code == 0 else "failed."))
+    assert text.code == code
+
+
+def test_check_needs_a_gpu_and_a_price_per_hour(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B\n")
+    assert_refused(call("check", str(tmp_path / "serve.sh")), 2)
+    assert_refused(call("check", str(tmp_path / "serve.sh"), "--gpu", "L4", "--budget", "5usd"), 2)
+    assert_refused(call("check", str(tmp_path / "none.sh"), "--gpu", "L4"), 2)

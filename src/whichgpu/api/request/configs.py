@@ -4,8 +4,8 @@ from typing import Annotated
 
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import File, Names
-from whichgpu.api.request.types import FilePath, ModelName, NameList
+from whichgpu.api.request.kinds import File, Names, Quantity
+from whichgpu.api.request.types import FilePath, ModelName, NameList, Price
 from whichgpu.api.request.workload import work_field
 from whichgpu.workload.kinds import ModelValue
 
@@ -20,3 +20,9 @@ class ExplainRequest(DataRequest, total=False):
     seq_in: Annotated[int | str | None, work_field]
     seq_out: Annotated[int | str | None, work_field]
     batch: Annotated[int | str | None, work_field]
+
+
+class CheckRequest(ExplainRequest, total=False):
+    """Request to check that the workload of a config file still fits its GPUs and a budget."""
+
+    budget: Annotated[Price | None, Field(Quantity("usd/h"), "MONEY", "option.check-budget", example="2usd/h")]

@@ -32,10 +32,10 @@ def quarantine(session: Session, source: str | None) -> int:
 
 
 class CatalogGroup(HelpGroup):
-    """Click group of the `catalog` subcommands; its `watch` (prices) has another help text than the `watch` of GPUs."""
+    """Click group of the `catalog` subcommands; its `watch` and `check` have other help texts than the commands of that name."""
 
     def short(self, name: str) -> str:
-        return "command.catalog-watch.short" if name == "watch" else super().short(name)
+        return f"command.catalog-{name}.short" if name in ("watch", "check") else super().short(name)
 
 
 DECLARED = ("check", "diff", "history", "sources", "status")  # Subcommands that are declared by their requests.

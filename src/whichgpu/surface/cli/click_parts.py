@@ -178,7 +178,8 @@ def click_command(name: str) -> HelpCommand:
     alone = any(field.name == "requests" for field in fields)  # A file of requests replaces all other arguments.
     params = [_parameter(field, alone) for field in sorted(fields, key=lambda field: not field.argument)]
     word = name.rpartition(" ")[2]
-    return _click_command(word, params, call, f"command.{word}", declared.has_examples, declared.undated)
+    id = "catalog-check" if name == "catalog check" else word  # `check` is another command.
+    return _click_command(word, params, call, f"command.{id}", declared.has_examples, declared.undated)
 
 
 def _parameter(field: Field, alone: bool) -> click.Parameter:

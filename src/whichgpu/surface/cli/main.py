@@ -24,7 +24,8 @@ from whichgpu.surface.commands.session import Session, language_code
 # Commands in the order of the help; those without a declared request name their module in this package.
 COMMANDS = (
     "gpus", "instances", "cpus", "regions", "offers", "compare", "models", "engines", "fit", "estimate", "recommend", "plan",
-    "buy", "explain", "evidence", "accuracy", "web", "mcp", "doctor", "measure", "watch", "catalog", "report-error", "completion",
+    "buy", "explain", "check", "evidence", "accuracy", "web", "mcp", "doctor", "measure", "watch", "catalog",
+    "report-error", "completion",
 )  # fmt: skip
 MODULES = {name: name for name in ("web", "mcp", "watch", "catalog", "completion")} | {"report-error": "report"}
 # Synonyms of commands.

@@ -30,7 +30,8 @@ ShowFunction = TypeVar("ShowFunction", bound=Show)
 DATA = tuple(DataRequest.__annotations__)  # Fields that every request has: the catalog and the day.
 # Modules of this package that declare a command of another name.
 MODULES = {
-    "explain": "configs.explain", "accuracy": "evidence", "instances": "hosts", "cpus": "hosts", "regions": "hosts",
+    "explain": "configs.explain", "check": "configs.check",
+    "accuracy": "evidence", "instances": "hosts", "cpus": "hosts", "regions": "hosts",
     "catalog status": "catalog", "catalog check": "catalog", "catalog sources": "catalog",
     "catalog history": "price_history", "catalog diff": "price_history",
 }  # fmt: skip

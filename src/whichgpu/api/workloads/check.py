@@ -1,0 +1,70 @@
+"""The verb `check`: whether the workload of a config file still fits the GPUs it is meant for, and a budget."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import ceil
+
+import msgspec
+
+from whichgpu.api.context import Context
+from whichgpu.api.prices.offers import list_offers
+from whichgpu.api.request.configs import CheckRequest, ExplainRequest
+from whichgpu.api.request.read import read
+from whichgpu.api.workloads.explain import ExplainAnswer, explain
+from whichgpu.base.display import Displayable
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money
+from whichgpu.measure.meter import parse_price
+from whichgpu.price.filters import OffersQuery
+
+
+class CheckedGpu(msgspec.Struct, frozen=True):
+    """Whether a workload fits a GPU, and the lowest price per hour of as many of it as it needs, if there is a budget."""
+
+    gpu: str
+    gpu_name: str
+    fits: str
+    cost_per_hour: Money | None = None
+    offer: str | None = None  # provider and machine
+    is_within_budget: bool | None = None
+
+
+class CheckAnswer(Displayable, msgspec.Struct, frozen=True):
+    """A config file's check: `passed` if its workload fits every GPU named, within the budget if there is one."""
+
+    file: str
+    passed: bool
+    budget: Money | None
+    gpus: tuple[CheckedGpu, ...]
+
+
+def check(request: CheckRequest, context: Context) -> CheckAnswer:
+    """Return whether the workload of a config file fits every GPU named, and costs no more per hour than the budget."""
+    if not request.get("gpu"):
+        raise UsageError("missing-gpu", msg("error.check-gpu"), msg("hint.emit-gpu"))
+    stated = read(CheckRequest, request, context.spell, ("budget",)).get("budget")
+    budget = parse_price(stated) if stated is not None else None
+    question: ExplainRequest = {name: value for name, value in request.items() if name != "budget"}  # type: ignore[assignment]
+    explained = explain(question, context)
+    rows = tuple(_checked(explained, place, budget, context) for place in range(len(explained.fit.gpus)))
+    passed = all(row.fits != "no" and row.is_within_budget is not False for row in rows)
+    return CheckAnswer(explained.file, passed, budget, rows)
+
+
+def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context: Context) -> CheckedGpu:
+    row = explained.fit.gpus[place]
+    if budget is None:
+        return CheckedGpu(row.gpu, row.gpu_name, row.fits)
+    count = int(explained.fit.request["gpus"])
+    try:
+        query = OffersQuery(gpu=(row.gpu,), term=("on-demand",), currency=budget.currency)
+        offers = list_offers(query, context.as_of, context.catalog).offers
+    except NoAnswer:
+        return CheckedGpu(row.gpu, row.gpu_name, row.fits, is_within_budget=False)
+    costs = [(offer.price.amount * Decimal(ceil(count / offer.gpus)), offer) for offer in offers if offer.gpus > 0]
+    amount, offer = min(costs, key=lambda pair: pair[0])
+    cost = Money(amount, budget.currency)
+    name = f"{offer.provider} {offer.instance}".strip()
+    return CheckedGpu(row.gpu, row.gpu_name, row.fits, cost, name, amount <= budget.amount)
