@@ -52,7 +52,7 @@ def with_constraints(one: Question, fields: Any = None, **constraints: Any) -> Q
 QUICK = [
     with_constraints(SERVE, budget="5usd", provider="aws", region="us-east-1"),
     with_constraints(TRAIN, budget="0.5usd", gpu="H100 SXM,A100"),
-    Question("batch", "llama-3.1-8b", {"engine": "tensorrt-llm"}, {"buy": True, "budget": "500usd"}),
+    Question("batch", "llama-3.1-8b", {"engine": "tensorrt-llm"}, {"buy": True, "budget": "50usd"}),
 ]
 SLOW = [
     with_constraints(SERVE, budget="0.1usd/h"),

@@ -41,16 +41,16 @@ def linear(fixed: float, each: float) -> Any:
 @pytest.mark.parametrize(
     ("model", "gpu", "fields"),
     [
-        ("llama-3.1-8b", "H100 SXM", {}),
-        ("llama-3.1-8b", "L4", {}),
+        ("llama-3.1-8b", "H100 SXM", {"precision": "bf16"}),
+        ("llama-3.1-8b", "L4", {"precision": "fp8"}),
         ("llama-3.1-8b", "T4", {"precision": "int4"}),
         ("gpt-oss-20b", "A100 SXM 80GB", {}),
-        ("mistral-7b", "L40S", {"seq_in": 512, "seq_out": 512}),
+        ("mistral-7b", "L40S", {"seq_in": 512, "seq_out": 512, "precision": "bf16"}),
         ("resnet50", "L4", {}),
         ("bert-large", "A100 SXM 80GB", {}),
         ("gpt2", "H100 SXM", {"engine": "pytorch", "seq_in": 512, "seq_out": 128}),
         ("llama-3.1-8b", "H100 SXM", {"engine": "llama.cpp", "precision": "q4_k_m"}),
-        ("llama-3.1-8b", "H100 SXM", {"engine": "tensorrt-llm"}),
+        ("llama-3.1-8b", "H100 SXM", {"engine": "tensorrt-llm", "precision": "fp8"}),
     ],
 )
 def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fields: dict[str, Any]) -> None:
@@ -114,9 +114,9 @@ def test_the_answer_names_the_setting_of_an_engine_that_runs_fewer_by_default() 
 
 @pytest.mark.parametrize("gpus", [2, 4])
 def test_estimate_and_recommend_agree_over_several_gpus(gpus: int) -> None:
-    best = whichgpu.recommend("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, as_of="2026-11-15").answer
+    best = whichgpu.recommend("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, as_of="2026-11-15", precision="bf16").answer
     layout = {"tp": best.parallel.tp, "dp": best.parallel.dp}
-    answer = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, parallel=layout)
+    answer = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, parallel=layout, precision="bf16")
     assert best.parallel.tp > 1
     assert (answer.request["batch"], answer.fits) == (best.batch, best.fits) == (best.batch, "fits")
 

@@ -120,7 +120,7 @@ def test_a_service_answers_within_its_limit_after_the_batch_before_it() -> None:
 
 @pytest.mark.parametrize("task", ["train", "batch"])
 def test_a_net_too_large_or_a_batch_that_cannot_be_shared_is_refused_on_every_group(catalog: Catalog, task: Any) -> None:
-    group = SimpleNamespace(gpu=catalog.gpu_by_id["t4"], gpus=3, machines=1)
+    group = SimpleNamespace(gpu=catalog.gpu_by_id["t4"], gpus=3, machines=1, precision=None)
     shape = find_model("mlp:100000x100000x100000x10", catalog)
     workload = Workload(task, "m", precision="fp32", batch=30, optimizer="sgd", engine="pytorch")
     request = WorkloadRequest(workload, frozenset({"batch"}), shape, load_calibration(), workload)

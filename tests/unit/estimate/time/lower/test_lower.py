@@ -252,8 +252,10 @@ def test_arrays_over_batches_agree_with_single_batches(name: str, task: str, eng
     together = lower(request, shape, batches).ops
     for place, batch in enumerate(batches):
         alone = lower(request, shape, float(batch)).ops
-        assert len(alone) == len(together)
-        for one, all_ in zip(alone, together, strict=True):
+        # Kernels of other batches count zero times.
+        at_batch = [op for op in together if np.broadcast_to(op.count, 3)[place] > 0]
+        assert len(alone) == len(at_batch)
+        for one, all_ in zip(alone, at_batch, strict=True):
             for what in ("flops", "read", "write", "count"):
                 mine, whole = getattr(one, what), np.broadcast_to(getattr(all_, what), 3)
                 assert whole[place] == pytest.approx(mine), (one.kind, what)
