@@ -18,7 +18,7 @@ DAY = ("--as-of", "2026-10-01")
     [
         (("train", "llama-3.1-8b", "--deadline", "24h", "--budget", "5usd"), {"budget"}),
         (("serve", "llama-3.1-70b", "--rate", "5", "--tpot", "1ms", "--gpu", "H100"), {"tpot_max"}),
-        (("finetune", "llama-3.1-70b", "--gpus", "1", "--gpu", "L4"), {"gpus"}),
+        (("finetune", "qwen2.5-32b", "--gpus", "1", "--gpu", "L4"), {"gpus"}),
         # Azure has no L4: other providers' L4s hold the default objective, so the GPU may stay.
         (("serve", "llama-3.1-70b", "--rate", "5", "--gpu", "L4", "--provider", "azure"), {"provider"}),
     ],
