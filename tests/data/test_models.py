@@ -177,7 +177,7 @@ def test_configs_survive_a_cache_round_trip(catalog: Catalog) -> None:
 
 
 def test_a_layer_count_is_in_every_transformer_config(catalog: Catalog) -> None:
-    keys = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers"}
+    keys = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "hybrid_override_pattern"}
     for model in catalog.models:
         if model.kind == "transformer":
             assert keys & model.config.get("text_config", model.config).keys(), model.id

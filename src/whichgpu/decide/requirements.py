@@ -91,7 +91,7 @@ def check_requirements(query: Requirements) -> None:
     if query.gpus is not None and query.gpus[1] <= 0:
         raise invalid_value("gpus", f"{query.gpus[1]:g}", msg("wants.counts"))
     if query.idle is not None and not 0 <= query.idle < 1:
-        raise invalid_value("idle", query.idle, msg("wants.share"))
+        raise invalid_value("idle", query.idle, msg("wants.share-below-one"))
     if query.limit is not None and not 1 <= query.limit <= MAX_ROWS:
         raise invalid_value("limit", query.limit, msg("wants.whole", low=1, high=f"{MAX_ROWS:,}"))
     for name in DURATIONS:

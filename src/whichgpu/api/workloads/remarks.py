@@ -7,7 +7,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.time.curves.host import HOST_BANDWIDTH
+from whichgpu.workload.decoding.offload import HOST_BANDWIDTH
 from whichgpu.workload.denoisers import denoiser_note
 from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.shapes import Shape, Transformer

@@ -10,6 +10,9 @@ import msgspec
 from whichgpu.base.kinds import InvalidValue, SingleValue, Whole
 from whichgpu.base.messages import msg
 
+# Bytes/s that a CPU reads while it computes: 75% of two channels of DDR5-5600 (assumed: a desktop; servers have more channels).
+HOST_BANDWIDTH = 0.75 * 2 * 8 * 5.6e9
+
 
 class Offload(msgspec.Struct, frozen=True):
     """What lies in host memory: the experts, or `layers` layers; `automatic` if as little as makes the model fit."""

@@ -6,9 +6,7 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters
-
-# Bytes/s that a CPU reads while it computes: 75% of two channels of DDR5-5600 (assumed: a desktop; servers have more channels).
-HOST_BANDWIDTH = 0.75 * 2 * 8 * 5.6e9
+from whichgpu.workload.decoding.offload import HOST_BANDWIDTH
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, _: Parameters) -> Array:
