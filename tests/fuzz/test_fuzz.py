@@ -16,7 +16,7 @@ from tests.fuzz.targets import TARGETS
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 
-SECONDS = 1.0  # of each target: half a minute in all
+SECONDS = 0.5  # of each target: a quarter of a minute in all
 LONG = 600.0  # of all targets together
 
 

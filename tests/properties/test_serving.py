@@ -87,7 +87,7 @@ RATES, SEEDS, REQUESTS_EACH = (0.5, 1, 2, 4, 8, 16, 32), 5, 4000
 ERRORS, MIN_ERROR, MAX_ERROR = 3.0, 0.003, 0.03
 
 
-@pytest.mark.parametrize(("gpu", "fields"), SERVERS)
+@pytest.mark.parametrize(("gpu", "fields"), [SERVERS[0], *(pytest.param(*one, marks=pytest.mark.long) for one in SERVERS[1:])])
 def test_more_load_never_lowers_a_latency_percentile(gpu: str, fields: dict[str, Any]) -> None:
     """Up to the noise of the simulation, taken from several seeds; each seed has the same arrivals at all rates, only closer."""
     server, _ = real("llama-3.1-8b", gpu, seq_in=600, seq_out=120, **fields)

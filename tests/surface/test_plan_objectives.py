@@ -9,6 +9,8 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
+import pytest
+
 import whichgpu as wg
 from tests.surface.cli import Reply, assert_refused_json, call
 
@@ -64,6 +66,7 @@ def test_the_relaxation_of_a_plan_that_misses_is_answered() -> None:
     assert [row["holds"] for row in answer.json()["simulation"]] == [True]
 
 
+@pytest.mark.long
 def test_late_share_near_the_percentile_gives_a_ttft_relaxation() -> None:
     """4.9% are late on every GPU, and p95 leaves 0.1% of the requests to queueing."""
     argv = (
@@ -135,6 +138,7 @@ def test_a_longer_time_to_first_token_is_planned_too_and_costs_no_more() -> None
     assert gpus == sorted(gpus, reverse=True)
 
 
+@pytest.mark.long
 def test_cost_falls_as_the_time_to_first_token_is_relaxed() -> None:
     """The percentile is over all requests: with it in each bucket of lengths, 600 ms cost eight times as much as 400 ms."""
     lengths = ("--rate", "10/s", "--in", "2000", "--in-spread", "1", "--out", "200", "--gpu", "H100-SXM,L40S,B200")
