@@ -8,7 +8,7 @@
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
 .PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
-.PHONY: refit coverage coverage-begun coverage-inside coverage-outside
+.PHONY: checked-inside refit coverage coverage-begun coverage-inside coverage-outside
 MAKEFLAGS += --jobs=2 # both parts of the tests at once, then the types
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
@@ -56,7 +56,11 @@ coverage-inside: coverage-begun
 coverage: coverage-outside coverage-inside
 	@cd "$(ROOT)" && "$(BIN)/python" -m coverage combine --quiet && "$(BIN)/python" tools/package_coverage.py
 
-test: tests lint
+# The types are checked after the shorter part of the tests, beside the longer one.
+checked-inside: tests-inside
+	@$(MAKE) --no-print-directory -f "$(ROOT)Makefile" lint
+
+test: tests-outside checked-inside
 
 test-long: lint tests-long coverage
 

@@ -48,6 +48,7 @@ def test_the_whole_site_builds(tmp_path: Path) -> None:
     assert "</table>" in (site / "reference" / "ko" / "fields.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_every_part_is_there(site: Path) -> None:
     for page in (
         "index",
@@ -62,6 +63,7 @@ def test_every_part_is_there(site: Path) -> None:
         assert (site / f"{page}.html").is_file()
 
 
+@pytest.mark.long
 def test_site_loads_no_external_resources(site: Path) -> None:
     fetched = re.compile(
         r'<(?:script|img|iframe|source)[^>]*src="(https?:[^"]+)"|<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:[^"]+)"'
@@ -72,6 +74,7 @@ def test_site_loads_no_external_resources(site: Path) -> None:
         assert re.findall(r"@import|url\(https?:", sheet.read_text(encoding="utf-8")) == [], sheet
 
 
+@pytest.mark.long
 def test_addresses_of_others_are_well_formed(site: Path) -> None:
     for page in site.rglob("*.html"):
         for address in re.findall(r'<a [^>]*href="(https?:[^"]+)"', page.read_text(encoding="utf-8")):

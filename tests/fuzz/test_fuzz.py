@@ -25,6 +25,7 @@ def assert_nothing_broke(run: Run) -> None:
     assert not run.findings, [(one.where, one.what, one.data[:200]) for one in run.findings.values()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_input_crashes_a_parser(name: str) -> None:
     assert_nothing_broke(run(TARGETS[name], SECONDS))

@@ -98,6 +98,7 @@ def test_budget_and_deadline_together() -> None:
             one.ask(**{name: changed[name]})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "one"),
     [

@@ -294,6 +294,7 @@ def test_without_objectives_none_is_reported_as_met() -> None:
     assert "- met" not in message
 
 
+@pytest.mark.long
 def test_a_million_requests_a_second_are_answered_in_time() -> None:
     began = monotonic()
     document = call("plan", "llama-3.1-8b", "--rate", "1000000/s", "--no-curve", "--as-of", "2026-11-15", "--json").json()

@@ -129,6 +129,7 @@ def test_estimates_use_own_measurements_unless_disabled(machine: Machine) -> Non
     assert "measured on this machine's GPU" in spoken.err
 
 
+@pytest.mark.long
 def test_groups_of_the_measured_gpu_use_it_too(machine: Machine) -> None:
     machine(factor=1.3)
     argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--gpus", "4", "--batch", "256", "--json")
@@ -140,6 +141,7 @@ def test_groups_of_the_measured_gpu_use_it_too(machine: Machine) -> None:
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
 
 
+@pytest.mark.long
 def test_no_keep_saves_no_record(machine: Machine, tmp_path: Path) -> None:
     machine()
     reply = call("measure", "--no-keep", "--json").json()

@@ -151,6 +151,7 @@ def test_sort_order_is_shown_and_its_link_reverses_it() -> None:
     assert re.search(r'aria-sort="ascending"[^>]*><a href="[^"]*sort=-memory_bandwidth', html)
 
 
+@pytest.mark.long
 def test_short_command_line_names_work_in_page_addresses() -> None:
     query = "task=serve&model=llama-3.1-8b&rate=5/s&"
     short = page("recommend", query + "in=1000&out=300&tpot=50ms", "json")

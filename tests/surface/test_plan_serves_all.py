@@ -35,6 +35,7 @@ def test_a_bucket_no_gpu_serves_in_time_is_refused_with_its_lengths_and_share() 
     assert_refused(call(*MIXED), 1)
 
 
+@pytest.mark.long
 def test_the_relaxation_of_a_refusal_is_answered() -> None:
     relaxation = call(*MIXED, "--json").json()["relaxation"]
     assert list(relaxation["change"]) == ["ttft_max"]

@@ -84,6 +84,7 @@ def test_limits_can_be_set_and_are_shown() -> None:
     assert tight["sustainable_rate"]["value"] < usual["sustainable_rate"]["value"] / 2
 
 
+@pytest.mark.long
 def test_spread_lengths_and_bursts_make_tails_longer() -> None:
     even = document(*WORDS, "--rate", "10/s")["serving"]
     uneven = document(*WORDS, "--rate", "10/s", "--in-spread", "1.0", "--out-spread", "1.0", "--burstiness", "4")["serving"]
@@ -98,6 +99,7 @@ def test_few_requests_are_warned_of() -> None:
     assert answer["serving"]["load"]["requests"] == 200
 
 
+@pytest.mark.long
 def test_replicas_raise_the_capacity() -> None:
     one = document(*WORDS, "--rate", "5/s")["serving"]["sustainable_rate"]["value"]
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "4xh100-sxm", "--dp", "4", "--in", "500", "--out", "100")

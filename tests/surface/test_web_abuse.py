@@ -226,6 +226,7 @@ def test_abandoned_requests_leave_the_queue(small: Server) -> None:
     assert time.monotonic() - start < 4
 
 
+@pytest.mark.long
 def test_no_request_leaves_its_mark_in_memory(small: Server) -> None:
     def resident() -> int:
         with open(f"/proc/{small.process.pid}/statm") as file:

@@ -91,6 +91,7 @@ def test_the_same_question_gets_the_same_simulation() -> None:
     assert one == two
 
 
+@pytest.mark.long
 @settings(max_examples=5, deadline=None)
 @given(st.sampled_from([0.5, 1.0, 2.0, 4.0, 8.0]), st.sampled_from([1.5, 3.0]))
 def test_more_requests_are_never_cheaper(rate: float, times: float) -> None:

@@ -128,6 +128,7 @@ def test_a_list_of_all_gpus_has_the_batch_of_each_alone() -> None:
         assert (rows[gpu].batch, rows[gpu].fits) == (alone.request["batch"], alone.fits)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "fields"), [("finetune", {"qlora": True}), ("finetune", {"qlora": True, "batch": 8}), ("batch", {})]
 )

@@ -150,6 +150,7 @@ def test_too_slow_for_the_objectives_is_a_reason_that_says_how_slow() -> None:
     assert "misses the objectives" in english().render(reasons["llama-3.1-8b", NEW])
 
 
+@pytest.mark.long
 def test_a_small_cluster_gets_roles_and_reasons() -> None:
     models = [served("llama-3.1-8b", 2.0), served("llama-3.1-70b", 0.5)]
     answer = assign_roles([kind(OLD, 3), kind(NEW, 1)], models)

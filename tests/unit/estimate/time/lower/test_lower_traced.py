@@ -60,6 +60,7 @@ def test_batch_normalisation_is_elementwise_without_training() -> None:
     assert sum(float(op.count) for op in lowered("resnet50", "train") if op.kind == "batch_norm") == 53
 
 
+@pytest.mark.long
 def test_all_tables_lower_to_known_kinds_with_finite_sizes() -> None:
     for name in table_names():
         for op in lowered(name, "train", precision="amp-bf16"):
