@@ -99,15 +99,14 @@ def test_a_group_is_never_faster_than_its_physics(case: tuple[str, str, dict[str
 @pytest.mark.parametrize("zero", [1, 2, 3])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "bert-large", "resnet50", "vit_l_16"])
 def test_adding_gpus_never_raises_memory_with_sharded_states(model: str, zero: int) -> None:
-    """Tensors never grow; the segments in which the allocator keeps them may fit by up to a hundredth worse."""
+    """Pure bf16: no more on the device. Under autocast, the default, the segments of the allocator vary, but no tensor grows."""
     needs, tensors = [], []
     for gpus_ in (2, 4, 8, 16, 64):
         workload, shape = workload_and_shape("train", model, gpus=gpus_, batch=2 * gpus_, parallel={"dp": gpus_, "zero": zero})
-        memory = estimate_memory(workload, shape)
-        needs.append(memory.device.value)
-        tensors.append(memory.allocated.value)
+        needs.append(estimate_memory(replace(workload, precision="bf16"), shape).device.value)
+        tensors.append(estimate_memory(workload, shape).allocated.value)
+    assert all(after <= before for before, after in pairwise(needs))
     assert all(after <= before for before, after in pairwise(tensors))
-    assert all(after <= before * 1.01 for before, after in pairwise(needs))
 
 
 @pytest.mark.parametrize("axis", ["tp", "pp"])

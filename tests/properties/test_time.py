@@ -187,17 +187,15 @@ TASKS: tuple[Task, ...] = ("decode", "prefill", "train", "forward", "serve", "ba
 def test_time_does_not_fall_as_the_batch_grows(
     shape: Transformer, card: str, task: Task, batch: int, more: int, length: int
 ) -> None:
-    gpu = BY_ID[card]
-    small, large = (seconds(task, shape, gpu, batch=size, seq_in=length) for size in (batch, batch + more))
+    small, large = (seconds(task, shape, BY_ID[card], batch=size, seq_in=length) for size in (batch, batch + more))
     assert large >= ALIGNMENT * small
 
 
 @few
 @given(st.sampled_from(list(VISION)), gpus, st.integers(1, 256), st.integers(1, 256), st.booleans())
 def test_time_of_vision_does_not_fall_as_the_batch_grows(name: str, card: str, batch: int, more: int, training: bool) -> None:
-    gpu = BY_ID[card]
     shape, task = find_model(name, CATALOG), "train" if training else "forward"
-    small, large = (seconds(task, shape, gpu, batch=size) for size in (batch, batch + more))  # type: ignore[arg-type]
+    small, large = (seconds(task, shape, BY_ID[card], batch=size) for size in (batch, batch + more))  # type: ignore[arg-type]
     assert large >= ALIGNMENT * small
 
 
@@ -213,8 +211,7 @@ def test_time_of_vision_does_not_fall_as_the_batch_grows(name: str, card: str, b
 def test_time_does_not_fall_as_sequences_grow(
     shape: Transformer, card: str, task: Task, batch: int, length: int, more: int
 ) -> None:
-    gpu = BY_ID[card]
-    short, long = (seconds(task, shape, gpu, batch=batch, seq_in=size) for size in (length, length + more))
+    short, long = (seconds(task, shape, BY_ID[card], batch=batch, seq_in=size) for size in (length, length + more))
     assert long >= ALIGNMENT * short
 
 
@@ -386,8 +383,7 @@ def test_low_precision_weights_speed_up_decoding_on_gpus_without_bf16_too(
 @few
 @given(transformers(), gpus, st.sampled_from(TASKS), st.integers(1, 64))
 def test_figures_are_figures(shape: Transformer, card: str, task: Task, batch: int) -> None:
-    gpu = BY_ID[card]
-    answer = timed(task, shape, gpu, batch=batch, seq_in=512)
+    answer = timed(task, shape, BY_ID[card], batch=batch, seq_in=512)
     for figure in (answer.time, answer.time_device, answer.time_host, answer.throughput):
         assert 0 <= figure.low <= figure.value <= figure.high < float("inf")
         assert figure.sources
@@ -398,7 +394,6 @@ def test_figures_are_figures(shape: Transformer, card: str, task: Task, batch: i
 @few
 @given(transformers(), gpus, st.integers(1, 64), st.sampled_from(TASKS))
 def test_a_layer_more_is_never_less_time(shape: Transformer, card: str, batch: int, task: Task) -> None:
-    gpu = BY_ID[card]
     deeper = replace(shape, layers=shape.layers + 1)
-    own, more = (seconds(task, one, gpu, batch=batch, seq_in=512) for one in (shape, deeper))
+    own, more = (seconds(task, one, BY_ID[card], batch=batch, seq_in=512) for one in (shape, deeper))
     assert more >= own

@@ -13,7 +13,7 @@ from whichgpu.base.messages import msg
 class ConfigWorkload(msgspec.Struct, frozen=True):
     """A workload read from a config file: the tool it is written for, request fields, scheduler limits, and what was not read.
 
-    `context` is the longest sequence of a server in tokens. `unread` are options and keys that no field stands for; most of them
+    `context` is the longest sequence of a server in tokens. `unread` are options and keys that no field has; most of them
     change neither memory nor speed.
     """
 

@@ -14,7 +14,7 @@ _BUILDER = re.compile(r"^q?(?:lora|dora)_")
 
 
 def model_of(name: str, catalog: Catalog) -> Model | None:
-    """Return the built-in model that a name stands for, also with words for a tuned or quantised version; None if none does."""
+    """Return the built-in model that a name means, also with words for a tuned or quantised version; None if none does."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
     builder = re.sub(r"(\d)_(\d)", r"\1.\2", _BUILDER.sub("", last))
     dashed = re.sub(r"([a-z])(\d)", r"\1-\2", builder).replace("_", "-")

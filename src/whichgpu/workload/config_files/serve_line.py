@@ -198,6 +198,6 @@ class _ReadOptions:
         return value
 
     def unread(self, serve: ServeCommand) -> Iterator[str]:
-        """Yield the options that no field stands for, except those of every server."""
+        """Yield the options that no field has, except those of every server."""
         fixed = {serve.port, "--host", "--served-model-name", *(word for word in serve.fixed.split() if word.startswith("-"))}
         yield from (name for name in self._options if name not in self._read | fixed)
