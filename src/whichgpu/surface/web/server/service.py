@@ -25,9 +25,14 @@ from whichgpu.surface.web.vega_bundle import is_cached
 from whichgpu.surface.web.views import PAGES
 
 
-def page_question(name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "") -> dict[str, Any]:
-    """Return the message that asks a worker process for a page in the format `ending`, or for one chart of it."""
-    return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart}
+def page_question(
+    name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "", subject: str | None = None
+) -> dict[str, Any]:
+    """Return the message that asks a worker process for a page in the format `ending`, or for one chart of it.
+
+    `subject` is what the URL's path names after the page.
+    """
+    return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart, "subject": subject}
 
 
 # Every worker answers these before it is ready, so that no client's first question waits for tables to be loaded.
