@@ -61,7 +61,8 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
 
 async def first(request: Request) -> Response:
     """Respond to `/` with the start page."""
-    return await _page(request, START, "html")
+    question = page_question(START, "html", request.url.query, language_of(request).code)
+    return answer_response(request, await ask_worker(request, {**question, "hurry": True}))
 
 
 async def page(request: Request, name: str) -> Response:

@@ -57,6 +57,7 @@ class Page(msgspec.Struct, frozen=True):
     state: State
     language: Language
     query: str = ""
+    hurry: bool = False  # Whether parts that take long to compute may be left out.
 
     @property
     def name(self) -> str:

@@ -41,16 +41,23 @@ FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% b
 
 
 def render_page(
-    name: str, ending: str, query: str, language: Language, chart: str | None = None, subject: str | None = None
+    name: str,
+    ending: str,
+    query: str,
+    language: Language,
+    chart: str | None = None,
+    subject: str | None = None,
+    hurry: bool = False,
 ) -> HttpReply:
     """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format.
 
-    `subject` is what the URL's path names after the page, such as the GPU of `/gpu/t4`.
+    `subject` is what the URL's path names after the page, such as the GPU of `/gpu/t4`; `hurry` permits the page to leave out
+    what takes long to compute.
     """
     try:
         language_in(query)
         view = view_named(name)
-        page = Page(view, read_state(view, query, subject), language, query)
+        page = Page(view, read_state(view, query, subject), language, query, hurry)
         unknown = unknown_parameters(view, query)
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))

@@ -125,7 +125,8 @@ def page(question: Question, language: Language, progress: Progress | None) -> H
     from whichgpu.surface.web.rendering import render_page
 
     chart, subject = question.get("chart"), question.get("subject")
-    return render_page(question["name"], question["ending"], question["query"], language, chart, subject)
+    hurry = bool(question.get("hurry"))
+    return render_page(question["name"], question["ending"], question["query"], language, chart, subject, hurry)
 
 
 def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001

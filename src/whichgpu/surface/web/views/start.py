@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -49,7 +48,7 @@ MAX_CHARACTERS = 400  # Characters of a sentence that are read (assumed).
 
 
 class CommonAnswer(msgspec.Struct, frozen=True):
-    """A common question and its recommendation, or the error that says why there is none."""
+    """A common question and its recommendation, or the error that says why there is none; neither if not computed yet."""
 
     question: str
     answer: RecommendAnswer | None
@@ -59,8 +58,8 @@ class CommonAnswer(msgspec.Struct, frozen=True):
 @view("start", extra={"q": Field(Plain())})
 def start(page: Page) -> PageContent:
     """Return the start page; a sentence in the field `q` leads to the recommendation that it asks for."""
-    language = page.language
-    answers = common_answers(catalog(), date.today())
+    today = date.today()
+    answers = computed_answers(catalog(), today) if page.hurry else common_answers(catalog(), today)
     context: dict[str, Any] = {
         "cards": [_card(one, page) for one in answers],
         "presets": [(name, _url(question, page)) for name, question in PRESETS.items()],
@@ -83,11 +82,22 @@ def start(page: Page) -> PageContent:
     return PageContent("start.html", context, document=document, table=(COLUMNS, rows))
 
 
-@lru_cache(maxsize=1)
+_computed: dict[tuple[Catalog, date], tuple[CommonAnswer, ...]] = {}
+
+
+def computed_answers(catalog: Catalog, today: date) -> tuple[CommonAnswer, ...]:
+    """Return the answers to the common questions if they have been computed; otherwise the questions alone."""
+    return _computed.get((catalog, today)) or tuple(CommonAnswer(name, None) for name in QUESTIONS)
+
+
 def common_answers(catalog: Catalog, today: date) -> tuple[CommonAnswer, ...]:
-    """Return the answers to the common questions as of today."""
-    context = Context(catalog, today, lookups=lookup_cache())
-    return tuple(_answer(name, question, context) for name, question in QUESTIONS.items())
+    """Return the answers to the common questions as of today, which take a second or two to compute."""
+    if (catalog, today) not in _computed:
+        context = Context(catalog, today, lookups=lookup_cache())
+        answers = tuple(_answer(name, question, context) for name, question in QUESTIONS.items())
+        _computed.clear()
+        _computed[catalog, today] = answers
+    return _computed[catalog, today]
 
 
 def _answer(name: str, question: Question, context: Context) -> CommonAnswer:
@@ -108,6 +118,7 @@ def _card(one: CommonAnswer, page: Page) -> dict[str, Any]:
     return {
         "name": one.question,
         "url": _url(QUESTIONS[one.question], page),
+        "pending": one.answer is None and one.error is None,
         "gpus": f"{best.gpus}× {best.gpu_name}" if best else "",
         "where": _where(one.answer, language) if one.answer else "",
         "sentence": one.answer.sentence if one.answer else None,
