@@ -46,9 +46,9 @@ def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Conte
     return replace(answer, emitted=launch_files(target, plan)) if plan else answer
 
 
-def launch_files_by_target(answer: Answer, request: Mapping[str, Any], context: Context) -> dict[str, dict[str, str]]:
+def launch_files_by_target(answer: Answer, request: Mapping[str, Any], context: Context) -> dict[str, Mapping[str, str]]:
     """Return the files of every target that launches what an answer advises, by target; empty if nothing fits."""
-    files = dict[str, dict[str, str]]()
+    files = dict[str, Mapping[str, str]]()
     for target in target_names():
         try:
             files[target] = with_launch_files(answer, {**request, "emit": target}, context).emitted
