@@ -71,6 +71,19 @@ def test_a_page_is_whole(name: str) -> None:
         assert one.get("aria-label") or one.get("id") in parsed.labelled, one
 
 
+def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
+    answers = json.loads(page("start", "", "json").body)["answers"]
+    assert [one["question"] for one in answers] == ["chat", "finetune", "train", "home"]
+    html = unescape(page("start").body.decode())
+    for one in answers:
+        assert one["gpu"], one
+        assert one["url"] in html, one
+    reply = page("start", "q=fine-tune+llama-3.1-8b+on+a+gpu+for+%245%2Fh")
+    assert (reply.status, reply.headers["Location"]) == (303, "/recommend?task=finetune&model=llama-3.1-8b&budget=5usd%2Fh")
+    assert page("start", "q=best+gpu+to+run+a+70b").headers["Location"].endswith("-70b")
+    assert page("start", "q=how+is+the+weather").status == 422
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_twins_are_there_in_every_form(name: str) -> None:
     query = BRIEF.get(name, "")
