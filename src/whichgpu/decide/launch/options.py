@@ -29,6 +29,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     expert_parallel_size: int = 1  # expert parallel ranks
     kv_dtype: str | None = None  # precision of the KV cache
     nodes: int = 1  # of one replica
+    role: str = "both"  # prefill worker, decode worker, or both
 
     @property
     def gpus_per_node(self) -> int:
