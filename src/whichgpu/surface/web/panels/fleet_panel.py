@@ -11,7 +11,7 @@ from whichgpu.catalog.offer import STALE_DAYS
 from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.charts.plan import alone_picture, hours_picture, objective_picture
-from whichgpu.surface.web.views.cards import Card, card, figure_card
+from whichgpu.surface.web.panels.cards import Card, card, figure_card
 
 
 def fleet_charts(answer: PlanAnswer, language: Language) -> dict[str, Spec]:
