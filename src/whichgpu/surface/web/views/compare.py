@@ -11,7 +11,7 @@ from whichgpu.api.workloads.compare_costs import ComparedCost, compared_costs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
-from whichgpu.base.units import format_amount, format_memory, significant
+from whichgpu.base.units import format_memory, significant
 from whichgpu.surface.commands.offers import money_text
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.panels.subjects import FULL_BAR
@@ -21,7 +21,7 @@ from whichgpu.workload.tasks import TASKS
 
 DEFAULT_NAMES = ("H100 SXM", "A100 SXM 80GB", "L40S", "RTX 4090", "L4", "T4")
 MAX_COMPARED = 24  # Largest number of GPUs compared on a page; estimates of each take milliseconds.
-FIELDS = ("batch", "seq_in", "seq_out", "gpus", "image")
+MORE_FIELDS = ("batch", "seq_in", "seq_out", "gpus", "image")  # Fields of the workload in the form below the model.
 
 
 @view("compare", CompareRequest, defaults={"name": DEFAULT_NAMES, "task": "decode", "model": "llama-3.1-8b"})
@@ -46,14 +46,14 @@ def _unit(answer: Comparison) -> str:
 
 
 def _rows(answer: Comparison, costs: Sequence[ComparedCost], language: Language) -> list[dict[str, Any]]:
-    speeds = [_held(one) for one in answer.speed or ()]
+    speeds = [_throughput(one) for one in answer.speed or ()]
     fastest = max((figure.high for figure in speeds if figure), default=1.0)
     dearest = max((one.cost.high for one, speed in zip(costs, speeds, strict=True) if one.cost and speed), default=1.0)
     rows = [_row(answer, place, speed, costs[place], (fastest, dearest), language) for place, speed in enumerate(speeds)]
     return sorted(rows, key=lambda row: (row["reason"] != "", -row["speed_raw"]))
 
 
-def _held(one: ComparedSpeed) -> Figure | None:
+def _throughput(one: ComparedSpeed) -> Figure | None:
     """Return the throughput of a workload on a GPU; None if it does not fit there or has no estimate."""
     return one.estimate.throughput if one.estimate and one.estimate.fits != "no" else None
 
@@ -72,7 +72,7 @@ def _row(
         "name": compared.name, "gpu": compared.gpu.id, "reason": reason, "fits": estimate.fits if estimate else "no",
         "speed": significant(speed.value) if speed else "", "speed_raw": speed.value if speed else 0.0,
         "speed_range": _range(speed, language), "speed_bar": _bar(speed, longest[0]),
-        "cost": format_amount(price.value) if price else "", "cost_raw": price.value if price else 0.0,
+        "cost": significant(price.value) if price else "", "cost_raw": price.value if price else 0.0,
         "cost_range": _range(price, language), "cost_bar": _bar(price, longest[1]),
         "share": min(round(100 * needed / usable), 100) if usable else None, "memory": format_memory(needed) if needed else "",
         "price": money_text(cost.offer.price_per_gpu_hour) if cost.offer else "",
@@ -96,5 +96,5 @@ def _form(page: Page) -> dict[str, Any]:
         "name": form.field("name"),
         "task": form.field("task", "select", TASKS),
         "model": form.field("model", completions="models"),
-        "more": [*(form.field(name) for name in FIELDS), form.field("precision"), form.field("engine")],
+        "more": [*(form.field(name) for name in MORE_FIELDS), form.field("precision"), form.field("engine")],
     }
