@@ -15,7 +15,7 @@ ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(or $(WHICHGPU_VENV),$(ROOT).venv)
 BIN := $(VENV)/bin
 
-# Tests start the tool hundreds of times: its bytecode is written once, also where PYTHONDONTWRITEBYTECODE is set.
+# Tests start the tool hundreds of times: bytecode of changed modules is written once, also where PYTHONDONTWRITEBYTECODE is set.
 environment:
 	@"$(ROOT)tools/environment" dev
 	@"$(BIN)/python" -m compileall -q "$(ROOT)src"
