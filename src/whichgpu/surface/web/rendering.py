@@ -65,7 +65,10 @@ def render_page(
         content = replace(content, charts={key: _localised(spec, language) for key, spec in content.charts.items()})
         return _render(page, content, ending, chart)
     except WhichGpuError as error:
-        return error_page(error, ending, language, name if name in PAGES and subject is None else None, query)
+        if subject is None:
+            return error_page(error, ending, language, name if name in PAGES else None, query)
+        reply = error_page(error, ending, language, query=query)
+        return replace(reply, status=404) if isinstance(error, UnknownName) else reply
 
 
 def error_page(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> HttpReply:
