@@ -246,7 +246,7 @@ def test_matrix_units_and_winograd_by_gpu() -> None:
     assert properties("gtx-580-3gb")[2] == 0.0
     assert properties("mi300x") == (1.0, 1.0, 1.0)
     rdna = next(gpu.id for gpu in GPUS.values() if gpu.architecture == "RDNA3")
-    assert properties(rdna) == (0.0, 0.5, 1.0, 1.0)
+    assert properties(rdna) == (0.0, 0.5, 1.0)
 
 
 def test_columns_in_chunks_and_fitted_values_by_architecture() -> None:
