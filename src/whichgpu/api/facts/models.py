@@ -74,7 +74,7 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     catalog, values = context.catalog, read(ModelsRequest, request, context.spell)
     names = values.get("names", ())
     if not catalog.models:
-        raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-library"))
+        raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
     chosen = {model.id: model for name in names for model in _models_by_name(catalog, name)}.values() if names else catalog.models
     if values.get("local"):
         return ModelsAnswer((), _local_rows(), ())
