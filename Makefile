@@ -15,8 +15,10 @@ ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(or $(WHICHGPU_VENV),$(ROOT).venv)
 BIN := $(VENV)/bin
 
+# Tests start the tool hundreds of times: its bytecode is written once, also where PYTHONDONTWRITEBYTECODE is set.
 environment:
 	@"$(ROOT)tools/environment" dev
+	@"$(BIN)/python" -m compileall -q "$(ROOT)src"
 
 lint: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .

@@ -163,8 +163,9 @@ class Design:
                 if all(terms[column] <= 0 for terms, _ in example.parts):
                     continue
                 levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE_TERMS]
-                levels = [level for level in levels if example.setting.applies(level)]
-                named = [(level, years.get(key := example.setting.group(level), key)) for level in levels]
+                setting = example.setting.of_term(term)
+                levels = [level for level in levels if setting.applies(level)]
+                named = [(level, years.get(key := setting.group(level), key)) for level in levels]
                 found: list[Parameter] = [(*name, whose) for name in named if (whose := whose_multiplier(name[0], term))]
                 if term in CALLS and not reference:
                     found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
@@ -307,7 +308,8 @@ def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tup
 
 def _substitute_years(examples: Sequence[Example]) -> dict[str, str]:
     """For each group of a year with too few rows, the nearest year of the same group with enough, as in the product."""
-    counts = Counter(example.setting.group(level) for level in YEARLY_LEVELS for example in examples)
+    settings = (setting for example in examples for setting in {example.setting.of_term(term) for term in TERMS})
+    counts = Counter(setting.group(level) for setting in settings for level in YEARLY_LEVELS)
     found = {}
     for key in (key for key, count in counts.items() if count < MIN_ROWS_PER_YEAR):
         name, _, year = key.rpartition("/")

@@ -89,17 +89,18 @@ class Candidates(msgspec.Struct, frozen=True):
         By time, candidates within about 0.1%, which no estimate can tell apart, go by the memory of their GPUs first. Limits in
         `waived` are not applied. If `cautious`, those that may miss a limit come last, and runs are compared with slow steps.
         """
-        observed = -market.table.days[1][market.rows][self.offer].astype(float)
-        trip = np.nan_to_num(market.round_trip[self.offer], nan=1e9)
         score = np.round(self.score(rank, waived, self.slow if cautious else None), 3 if rank == "time" else 9)
-        cost, hours = np.round(self.run_cost.cost, 6), np.round(self.pace, 6)
-        ties = (cost, hours) if rank != "time" else (-market.memory[self.offer], hours, cost)
-        instance = market.table.column("instance")[market.rows][self.offer]
-        order = np.lexsort((instance, observed, trip, *reversed(ties), score))
+        passing = np.flatnonzero(np.isfinite(score))
+        offer, rows = self.offer[passing], market.rows[self.offer[passing]]
+        observed = -market.table.days[1][rows].astype(float)
+        trip = np.nan_to_num(market.round_trip[offer], nan=1e9)
+        cost, hours = np.round(self.run_cost.cost[passing], 6), np.round(self.pace[passing], 6)
+        ties = (cost, hours) if rank != "time" else (-market.memory[offer], hours, cost)
+        instance = market.table.column("instance")[rows]
+        order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score[passing]))]
         if cautious and self.risky is not None:
             order = order[np.argsort(self.risky[order], kind="stable")]
-        order = order[np.argsort(self.poorly_supported[order], kind="stable")]
-        return order[np.isfinite(score[order])]
+        return order[np.argsort(self.poorly_supported[order], kind="stable")]
 
     def configuration_at(self, at: int) -> Configuration:
         """Return the layout, batch and precision (configuration) of the candidate at an index of the arrays."""

@@ -17,7 +17,7 @@ from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
+from whichgpu.decide.launch.targets import LaunchPlan, launch_files, target_names, targets
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
 from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.workload.tasks import TASK_TRAITS
@@ -44,6 +44,17 @@ def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Conte
     _check_serving(target, task, model)
     plan = _launch_plan(answer, request, context)
     return replace(answer, emitted=launch_files(target, plan)) if plan else answer
+
+
+def launch_files_by_target(answer: Answer, request: Mapping[str, Any], context: Context) -> dict[str, Mapping[str, str]]:
+    """Return the files of every target that launches what an answer advises, by target; empty if nothing fits."""
+    files = dict[str, Mapping[str, str]]()
+    for target in target_names():
+        try:
+            files[target] = with_launch_files(answer, {**request, "emit": target}, context).emitted
+        except UsageError:  # A target of another task, or one that does not know the offer's machine.
+            continue
+    return {target: emitted for target, emitted in files.items() if emitted}
 
 
 def _launch_plan(

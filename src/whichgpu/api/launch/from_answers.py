@@ -78,9 +78,9 @@ def fit_plan(answer: FitAnswer, catalog: Catalog, day: str) -> LaunchPlan | None
 
 def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
     """Return the launch of a recommendation's best candidate."""
-    best, echo = answer.answer, answer.request
+    best, echo = answer.answer, chosen_values(answer)
     options = _options(
-        {**echo, "precision": best.precision},
+        echo,
         catalog,
         best.gpu,
         best.parallel,
@@ -93,6 +93,7 @@ def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
         region=best.region,
         spot=best.term == "spot",
         nodes=max(1, best.machines // best.copies) if best.gpus >= best.machines else 1,
+        machines=best.machines,
     )
     figures = [figure_text("throughput", best.throughput), figure_text("capacity", best.capacity)]
     figures += [figure_text(word, getattr(best, name)) for name, word in LATENCIES.items()]
@@ -102,6 +103,13 @@ def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
         f"{price}, observed {best.price_observed_at}",
     ]
     return LaunchPlan((options,), echo["engine"], _header(echo, answer.as_of, options, [*figures, f"evidence: {best.tier}"]))
+
+
+def chosen_values(answer: RecommendAnswer) -> dict[str, Any]:
+    """Return a recommendation's request with the precision and batch of its best candidate, which are no defaults then."""
+    best, echo = answer.answer, answer.request
+    chosen = {"precision": best.precision, "batch": best.batch}
+    return {**echo, **chosen, "defaults": [name for name in echo["defaults"] if name not in chosen]}
 
 
 def fleet_plan(answer: PlanAnswer) -> LaunchPlan:
@@ -147,6 +155,7 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
         data_parallel_size=max(1, values["gpus_per_copy"] // (parallel.tp * parallel.pp)),
         expert_parallel_size=parallel.ep,
         earlier=earlier_releases(catalog.engines, variant),
+        vendor=variant.vendor,
         **(defaults | values),
     )
 

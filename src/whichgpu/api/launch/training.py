@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whichgpu.api.context import Context
-from whichgpu.api.launch.from_answers import figure_text, header, memory_text
+from whichgpu.api.launch.from_answers import chosen_values, figure_text, header, memory_text
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.units import format_memory
@@ -46,19 +46,19 @@ def _fitted(answer: FitAnswer, context: Context) -> TrainPlan | None:
 
 def _recommended(answer: RecommendAnswer, context: Context) -> TrainPlan:
     best = answer.answer
-    echo = answer.request | {"precision": best.precision, "batch": best.batch, "accumulation": best.accumulation}
+    echo = chosen_values(answer) | {"accumulation": best.accumulation}
     gpus = max(1, int(best.gpus) // best.copies)
     options = _options(
         echo, context, gpu=best.gpu, gpus=gpus, nodes=max(1, best.machines // best.copies) if gpus >= best.machines else 1,
         parallel=best.parallel, checkpointing=best.checkpointing or echo["checkpointing"], micro_batch=best.micro_batch,
-        max_seconds=best.run_time.high if best.run_time else None, provider=best.provider, region=best.region,
-        is_spot=best.term == "spot",
+        max_seconds=best.run_time.high if best.run_time else None, provider=best.provider, instance=best.instance,
+        region=best.region, is_spot=best.term == "spot",
     )  # fmt: skip
     price = f"price {best.cost_per_hour.amount:.4g} {best.cost_per_hour.currency}/h, {best.term}"
     figures = [figure_text("step", best.time), figure_text("throughput", best.throughput), figure_text("run", best.run_time)]
     figures += [f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU"]
     figures += [f"{price}, observed {best.price_observed_at}", f"evidence: {best.tier}"]
-    return _plan(answer.request, context, options, figures, answer.as_of)
+    return _plan(echo, context, options, figures, answer.as_of)
 
 
 def _plan(

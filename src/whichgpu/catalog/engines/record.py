@@ -186,6 +186,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: Literal["flash", "sdpa", "eager"] = "sdpa"
     # Runs the model's code unfused: intermediates go to memory, adapters are not merged, the KV cache is copied to grow.
     eager: bool = False
+    trains_with_gemms_of: str = ""  # engine whose GEMM kernels it calls in training, so that it shares their corrections
     operator_by_operator: bool = False  # in inference, operators of transformers are not fused
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce over NVLink

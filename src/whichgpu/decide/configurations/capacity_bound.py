@@ -78,9 +78,10 @@ def tpot_at_rate(workload: Workload, one: Configuration, rate: float) -> float:
 
     The result is never slower than at the batch with which the capacity was computed.
     """
-    z = NormalDist().inv_cdf(workload.percentile / 100.0)
+    z, rare = NormalDist().inv_cdf(workload.percentile / 100.0), 1.0 - workload.percentile / 100.0
+    ttft, tokens = one.ttft or 0.0, _output_tokens(workload)
     for batch, seconds, _ in one.curve:
-        mean = rate * ((one.ttft or 0.0) + _output_tokens(workload) * seconds)
-        if mean + z * mean**0.5 <= batch or mean < 1.0 - workload.percentile / 100.0:
+        mean = rate * (ttft + tokens * seconds)
+        if mean + z * mean**0.5 <= batch or mean < rare:
             return min(seconds, one.seconds)
     return one.seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words, shell_line
 from whichgpu.decide.launch.skypilot import PORT, gpu_name
@@ -26,18 +25,23 @@ SPOT_LABELS = {
 DSTACK_BACKENDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "vastai", "nebius", "datacrunch", "cudo")
 
 
+def gpu_resource(options: LaunchOptions) -> str:
+    """Return the resource by which Kubernetes counts the GPUs, named by the device plugin of their vendor."""
+    return f"{options.vendor}.com/gpu"
+
+
 def node_placement(options: LaunchOptions) -> dict[str, Any]:
     """Return the part of a pod's spec that places it on the machines of an offer; empty if the offer is of no known service."""
     if options.provider not in SPOT_LABELS or not options.instance:
         return {}
-    labels = {INSTANCE_LABEL: options.instance}
+    labels = {} if "+" in options.instance else {INSTANCE_LABEL: options.instance}  # N1 machines have GPUs attached to them.
     if options.provider == "gcp" and options.gpu in GKE_ACCELERATORS:
         is_mega = options.gpu == "h100-sxm" and options.instance.startswith(MEGA_MACHINE)
         labels["cloud.google.com/gke-accelerator"] = "nvidia-h100-mega-80gb" if is_mega else GKE_ACCELERATORS[options.gpu]
     if options.spot:
         labels |= SPOT_LABELS[options.provider]
     taints = [
-        "nvidia.com/gpu",
+        gpu_resource(options),
         *(["kubernetes.azure.com/scalesetpriority"] if options.spot and options.provider == "azure" else []),
     ]
     return {"nodeSelector": labels, "tolerations": [{"key": key, "operator": "Exists"} for key in taints]}
@@ -54,26 +58,26 @@ def karpenter_pool(options: LaunchOptions) -> dict[str, Any]:
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     if options.provider == "azure":
         reference = {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"}
-    taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+    taint = {"key": gpu_resource(options), "value": "true", "effect": "NoSchedule"}
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": options.group},
         "spec": {
             "template": {"spec": {"nodeClassRef": reference, "requirements": requirements, "taints": [taint]}},
-            "limits": {"nvidia.com/gpu": options.copies * options.gpus_per_copy},
+            "limits": {gpu_resource(options): options.copies * options.gpus_per_copy},
         },
     }
 
 
-def dstack_service(options: LaunchOptions, engine: str) -> dict[str, Any]:
+def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str, Any]:
     """Return a dstack service of the group's replicas."""
     memory = ":80GB" if gpu_name(options.gpu) == "A100-80GB" else ":40GB" if gpu_name(options.gpu) == "A100" else ""
     name = gpu_name(options.gpu).partition("-")[0] + memory
     service: dict[str, Any] = {
         "type": "service",
         "name": options.group,
-        "image": engine_record(engine).serve.image,
+        "image": image,
         "commands": [shell_line(serve_words(options, engine, PORT))],
         "port": PORT,
         "model": options.model,

@@ -5,52 +5,73 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.decide.launch.clusters import node_placement
+from whichgpu.decide.launch.clusters import gpu_resource, node_placement
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import node_setup, serve_words, shell_line
 from whichgpu.decide.launch.skypilot import PORT
+from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, sbatch_head
 
+# Images for GPUs of AMD (https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html).
+ROCM_IMAGES = {"vllm": "vllm/vllm-openai-rocm"}
 MODELS_MOUNT = "/models"  # folder of the container where models of the Hugging Face hub are cached (HF_HOME)
 
 
-def docker_line(options: LaunchOptions, engine: str) -> str:
-    """Return the `docker run` line of one replica, or of one of its nodes."""
+def docker_line(options: LaunchOptions, engine: str, replica: int | None = None) -> str:
+    """Return the `docker run` line of one replica, or of one of its nodes.
+
+    `replica` is the index of one of several on the same machine: it runs in the background, on its own GPUs and port.
+    """
     program, *arguments = serve_words(options, engine, PORT)
-    network = ["--network=host"] if options.nodes > 1 else [f"--publish={PORT}:{PORT}"]
+    network = ["--network=host"] if options.nodes > 1 else [f"--publish={PORT + (replica or 0)}:{PORT}"]
     words = [
         "docker",
         "run",
-        "--rm",
-        "--gpus=all",
+        "--rm" if replica is None else "--detach",
+        *_container_gpus(options, replica),
         "--ipc=host",
-        *network,
-        f"--entrypoint={program}",
-        engine_record(engine).serve.image,
     ]
     mount = f'--env=HF_HOME={MODELS_MOUNT} --volume="$HOME/.cache/huggingface:{MODELS_MOUNT}"'
-    return " ".join([shell_line(words[:5]), mount, shell_line([*words[5:], *arguments])])
+    return " ".join(
+        [shell_line(words), mount, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
+    )
+
+
+def image_of(options: LaunchOptions, engine: str) -> str:
+    """Return the container image of an engine for the vendor of the GPUs."""
+    return ROCM_IMAGES.get(engine, "") if options.vendor == "amd" else engine_record(engine).serve.image
+
+
+def check_image(options: LaunchOptions, engine: str, target: str) -> None:
+    """Raise an error if no image of the engine is known that runs on the GPUs."""
+    if not image_of(options, engine):
+        message = msg("error.emit-image", target=target, engine=engine, gpu=options.gpu)
+        raise UsageError("emit-image", message, msg("hint.emit-image"))
+
+
+def _container_gpus(options: LaunchOptions, replica: int | None) -> list[str]:
+    """Return docker's options that give a container all GPUs of the machine, or those of one of several replicas."""
+    first = (replica or 0) * options.gpus_per_copy
+    devices = ",".join(map(str, range(first, first + options.gpus_per_copy))) if replica is not None else ""
+    if options.vendor == "amd":
+        words = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
+        return words + ([f"--env=HIP_VISIBLE_DEVICES={devices}"] if devices else [])
+    return [f'--gpus="device={devices}"' if devices else "--gpus=all"]
 
 
 def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
     """Return an sbatch script that serves a group's replicas, one job of an array for each; `comments` follow its directives."""
-    array = [f"#SBATCH --array=0-{options.copies - 1}"] if options.copies > 1 else []
+    array = [f"--array=0-{options.copies - 1}"] if options.copies > 1 else []
     line = shell_line(serve_words(options, engine, PORT))
     start = [f"srun {line}"]
     if options.nodes > 1:
         start = [
-            'export HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            SLURM_HEAD_ADDRESS,
             f"srun bash -c {shlex.quote(node_setup(engine, '$SLURM_NODEID', '$HEAD_ADDRESS') + line)}",
         ]
-    directives = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name={options.group}",
-        f"#SBATCH --nodes={options.nodes}",
-        "#SBATCH --ntasks-per-node=1",
-        f"#SBATCH --gpus-per-node={options.gpus_per_node}",
-        *array,
-    ]
-    return "\n".join(directives) + "\n" + comments + "\n".join(start) + "\n"
+    return sbatch_head(options.group, options.nodes, options.gpus_per_node, array) + comments + "\n".join(start) + "\n"
 
 
 def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
@@ -58,12 +79,12 @@ def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
     words, labels = serve_words(options, engine, PORT), {"app": options.group}
     container = {
         "name": "engine",
-        "image": engine_record(engine).serve.image,
+        "image": image_of(options, engine),
         "command": words
         if options.nodes == 1
         else ["sh", "-c", node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") + shell_line(words)],
         "ports": [{"containerPort": PORT}],
-        "resources": {"limits": {"nvidia.com/gpu": options.gpus_per_node}},
+        "resources": {"limits": {gpu_resource(options): options.gpus_per_node}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
     memory = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # Ranks of a replica exchange data in shared memory.

@@ -29,6 +29,9 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     expert_parallel_size: int = 1  # expert parallel ranks
     kv_dtype: str | None = None  # precision of the KV cache
     nodes: int = 1  # of one replica
+    machines: int = 0  # of all replicas; 0 if the offer is unknown
+    vendor: str = "nvidia"  # of the GPU
+    role: str = "both"  # prefill worker, decode worker, or both
 
     @property
     def gpus_per_node(self) -> int:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
+from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_placement
-from whichgpu.decide.launch.containers import docker_line, kubernetes_manifest, slurm_script
+from whichgpu.decide.launch.containers import check_image, docker_line, image_of, kubernetes_manifest, slurm_script
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.skypilot import release_note, service
@@ -46,6 +47,7 @@ def targets() -> Mapping[str, Template]:
         "kubernetes": _kubernetes_manifests,
         "karpenter": _karpenter_manifests,
         "dstack": _dstack_services,
+        "cloud-cli": _cloud_lines,
     }
 
 
@@ -67,7 +69,7 @@ def _engine_script(engine: str, plan: LaunchPlan) -> Files:
 
 
 def _docker_script(plan: LaunchPlan) -> Files:
-    engine = _server(plan)
+    engine = _containers(plan, "docker")
     return {"docker.sh": _script(plan, engine, lambda options: docker_line(options, engine))}
 
 
@@ -105,7 +107,7 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
 
 
 def _kubernetes_manifests(plan: LaunchPlan) -> Files:
-    engine = _server(plan)
+    engine = _containers(plan, "kubernetes")
     files = {}
     for one in plan.groups:
         places = [] if node_placement(one) else [f"Nodes: with {one.gpu}; add your cluster's node selector for it."]
@@ -124,19 +126,45 @@ def _karpenter_manifests(plan: LaunchPlan) -> Files:
 
 
 def _dstack_services(plan: LaunchPlan) -> Files:
-    engine = _server(plan)
+    engine = _containers(plan, "dstack")
     several = next((one for one in plan.groups if one.nodes > 1), None)
     if several is not None:  # A service of dstack is of single machines.
         raise UsageError("emit-nodes", msg("error.emit-nodes", target="dstack"), msg("hint.emit-nodes"))
     return {
-        f"{one.group}.dstack.yml": comments([*_head(plan, engine), *serve_notes(one, engine)]) + yaml(dstack_service(one, engine))
+        f"{one.group}.dstack.yml": comments([*_head(plan, engine), *serve_notes(one, engine)])
+        + yaml(dstack_service(one, engine, image_of(one, engine)))
         for one in plan.groups
     }
+
+
+def _cloud_lines(plan: LaunchPlan) -> Files:
+    """Return a script that creates the machines of every group, and what the machines of each group start."""
+    engine, files = _containers(plan, "cloud-cli"), dict[str, str]()
+    script = "#!/bin/sh\n" + comments(_head(plan, engine))
+    for one in plan.groups:
+        check_provider(one.provider, one.instance)
+        count = one.machines or one.copies * one.nodes
+        start = f"{one.group}-start.sh" if one.nodes == 1 else ""  # Nodes of one replica must know each other first.
+        if start:
+            replicas = [docker_line(one, engine, replica) for replica in range(-(-one.copies // count))]
+            files[start] = "#!/bin/sh\n" + comments([*plan.header, *serve_notes(one, engine)]) + "\n".join(replicas) + "\n"
+        machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start)
+        notes = [f"Tool: as documented for {TOOLS[one.provider]}.", *([] if start else serve_notes(one, engine))]
+        script += comments(notes) + create_line(machines) + "\n"
+    return {"cloud.sh": script} | files
 
 
 def _server(plan: LaunchPlan) -> str:
     """Return the engine that containers and jobs start: that of the estimate if it serves, else the default one."""
     return plan.engine if plan.engine in serving_engines() else default_engine("serve")
+
+
+def _containers(plan: LaunchPlan, target: str) -> str:
+    """Return the engine that containers start; raise an error if it has no image for the GPUs of a group."""
+    engine = _server(plan)
+    for one in plan.groups:
+        check_image(one, engine, target)
+    return engine
 
 
 def _script(

@@ -12,6 +12,15 @@ def comments(lines: Sequence[str]) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 
+def sbatch_head(name: str, nodes: int, gpus_per_node: int, others: Sequence[str] = ()) -> str:
+    """Return the head of an sbatch script: one task on each node; `others` are more options of sbatch."""
+    options = [f"--job-name={name}", f"--nodes={nodes}", "--ntasks-per-node=1", f"--gpus-per-node={gpus_per_node}", *others]
+    return "#!/bin/bash\n" + "".join(f"#SBATCH {option}\n" for option in options)
+
+
+SLURM_HEAD_ADDRESS = 'export HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+
+
 def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
     """Format nested mappings as YAML, with strings quoted and lists written as in JSON.
 

@@ -199,12 +199,13 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         if formulation.models[column.model] is model
         and formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
         and column.replica.tp == row.gpus_per_copy
+        and column.replica.role == row.role
     )
     limits = column.replica.limits
     return LaunchOptions(
         group=file_name(f"{row.model}-{row.gpu}-{place + 1}"),
         model=repository_of(model.request.bare.model, catalog, model.requested_name),
-        **{name: getattr(row, name) for name in ("copies", "gpu", "gpus_per_copy", "provider", "instance", "region")},
+        **{name: getattr(row, name) for name in ("copies", "gpu", "gpus_per_copy", "provider", "instance", "region", "machines")},
         tensor_parallel_size=row.parallel.tp,
         max_num_seqs=row.batch,
         max_model_len=model.traffic.longest,
@@ -213,8 +214,10 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         memory_share=limits.memory_share if limits else None,
         spot=row.term == "spot",
         earlier=earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
+        vendor=catalog.gpu_by_id[row.gpu].vendor,
         pipeline_parallel_size=row.parallel.pp,
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
         expert_parallel_size=row.parallel.ep,
         kv_dtype=model.request.workload.kv_precision,
+        role=row.role,
     )

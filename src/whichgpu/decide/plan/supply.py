@@ -28,6 +28,7 @@ class GpuPool(msgspec.Struct, frozen=True):
     gpu: Gpu
     fabric: Fabric
     max_tp: int
+    place: str = ""  # Machines of one place send each other KV caches; empty if the pool has machines in several.
 
     @property
     def owned(self) -> bool:
@@ -72,9 +73,16 @@ def rented_pools(
         options = tuple(one for one in priced if one is best.get((place, "on-demand")) or one.price < on_demand)
         if options:
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
-            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
+            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine), _place(market, options)))
     left_out = int(old.sum()) if spot else 0
     return Supply(tuple(pools), len(market.rows) - left_out, left_out)
+
+
+def _place(market: Market, options: Sequence[PriceOption]) -> str:
+    """Return the provider and region of all these price options; empty if they differ."""
+    rows = [int(market.rows[option.row]) for option in options if option.row is not None]
+    places = {tuple(market.table.word(name, row) for name in ("provider", "region")) for row in rows}
+    return ":".join(places.pop()) if len(places) == 1 else ""
 
 
 def _old_spot(market: Market) -> Bools:
@@ -128,5 +136,5 @@ def owned_pools(owned: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]
         gpu = catalog.gpu_by_id[one.gpu]
         option = PriceOption(OWNED, one.cost_per_hour, limit=float(one.gpus), term=OWNED, billed=one.cost_per_hour)
         pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (option,))
-        pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus)))
+        pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus), OWNED))
     return tuple(pools)

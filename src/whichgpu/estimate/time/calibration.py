@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.architecture import architecture_named, architecture_of
 from whichgpu.catalog.engines.registry import engine_record
@@ -54,6 +55,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "vendor-engine": ("vendor", "engine"),
     "chip": ("chip",),
 }
+GEMM_TERMS = ("gemm", "stream")  # time of GEMMs: computing, and reading weights
 YEARLY_LEVELS = ("era", "year")  # levels at which an unmeasured year is interpolated between measured ones
 
 
@@ -87,6 +89,11 @@ class CorrectionKey(msgspec.Struct, frozen=True):
         """Family of an accelerator (tpu, neuron, gaudi) to which no multiplier fitted on GPUs applies; empty for GPUs."""
         return architecture_named(self.architecture).roofline
 
+    def of_term(self, term: str) -> CorrectionKey:
+        """Return the facts that select the multiplier of a time term: of GEMMs in training, of the engine whose kernels run."""
+        library = engine_record(self.engine).trains_with_gemms_of
+        return replace(self, engine=library) if library and term in GEMM_TERMS and self.task == "train" else self
+
     def applies(self, level: str) -> bool:
         """Whether corrections at a level (a key of LEVELS, such as `engine`) apply to this step; all but `platform` always do."""
         return level != "platform" or bool(self.platform)
@@ -103,7 +110,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
 
     def log_multiplier(self, key: CorrectionKey, term: str) -> float:
         """Return the log multiplier of a time term such as `gemm` (GEMM seconds): the sum over levels (engine, year, chip, …)."""
-        return sum(values.get(term, 0.0) for values in self._levels(key))
+        return sum(values.get(term, 0.0) for values in self._levels(key.of_term(term)))
 
     def _levels(self, key: CorrectionKey) -> list[Mapping[str, float]]:
         """Return, for each level of correction (engine, year, chip, …), the log multipliers of this step by time term."""
@@ -114,6 +121,12 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
             else:
                 levels.append(groups.get(key.group(level), {}))
         return levels
+
+    def _multipliers(self, key: CorrectionKey) -> list[float]:
+        """Return the multiplier of each time term for a step, in order of TERMS."""
+        keys = [key.of_term(term) for term in TERMS]
+        levels = {one: self._levels(one) for one in dict.fromkeys(keys)}
+        return [exp(sum(values.get(term, 0.0) for values in levels[one])) for term, one in zip(TERMS, keys, strict=True)]
 
     def own_confidence(self, engine: str, gpu: str, kind: str) -> Confidence | None:
         """Return the confidence that the user's own measurements give to a kind of step on a GPU; None if there are none."""
@@ -131,8 +144,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
             if key not in self.multiplier_cache and key.roofline:
                 self.multiplier_cache[key] = roofline_factors(key.roofline)
             elif key not in self.multiplier_cache:
-                levels = self._levels(key)
-                self.multiplier_cache[key] = [exp(sum(values.get(term, 0.0) for values in levels)) for term in TERMS]
+                self.multiplier_cache[key] = self._multipliers(key)
         return np.array([self.multiplier_cache[key] for key in keys]).T
 
 

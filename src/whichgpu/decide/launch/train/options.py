@@ -31,6 +31,7 @@ class TrainOptions(msgspec.Struct, frozen=True):
     steps: int | None = None
     max_seconds: float | None = None  # upper end of the run's time
     provider: str = ""
+    instance: str = ""
     region: str = ""
     is_spot: bool = False
 

@@ -8,9 +8,10 @@ from math import ceil
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.serve_command import shell_line
 from whichgpu.decide.launch.skypilot import CLOUDS, gpu_name
-from whichgpu.decide.launch.text import comments, yaml
+from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, comments, sbatch_head, yaml
 from whichgpu.decide.launch.train.configs import (
     ACCELERATE,
     DEEPSPEED,
@@ -86,20 +87,12 @@ def _megatron(plan: TrainPlan) -> Files:
 
 def _slurm(plan: TrainPlan) -> Files:
     options = plan.options
-    limit = [f"#SBATCH --time={_hours(options.max_seconds)}"] if options.max_seconds else []
-    directives = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name={options.group}",
-        f"#SBATCH --nodes={options.nodes}",
-        "#SBATCH --ntasks-per-node=1",
-        f"#SBATCH --gpus-per-node={options.gpus_per_node}",
-        *limit,
-    ]
+    limit = [f"--time={_hours(options.max_seconds)}"] if options.max_seconds else []
     line = shell_line([*torchrun_words(options), SCRIPT, *trainer_words(options, sharding=True)])
-    address = 'export HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-    start = [*([address] if options.nodes > 1 else []), f"srun {line}"]
+    start = [*([SLURM_HEAD_ADDRESS] if options.nodes > 1 else []), f"srun {line}"]
     head = comments([*plan.header, *train_notes(options, "slurm")])
-    return {f"{options.group}.sbatch": "\n".join(directives) + "\n" + head + "\n".join(start) + "\n"}
+    directives = sbatch_head(options.group, options.nodes, options.gpus_per_node, limit)
+    return {f"{options.group}.sbatch": directives + head + "\n".join(start) + "\n"}
 
 
 def _skypilot(plan: TrainPlan) -> Files:
@@ -120,6 +113,18 @@ def _skypilot(plan: TrainPlan) -> Files:
     return {f"{options.group}.yaml": comments([*plan.header, *train_notes(options, "skypilot")]) + yaml(task)}
 
 
+def _cloud_cli(plan: TrainPlan) -> Files:
+    """Return the line that creates the machines; the run itself is started on them, with the user's own script."""
+    options = plan.options
+    check_provider(options.provider, options.instance)
+    machines = Machines(
+        options.group, options.provider, options.instance, options.region, options.gpu, options.nodes, options.is_spot
+    )
+    line = shell_line([*torchrun_words(options), SCRIPT, *trainer_words(options, sharding=True)])
+    notes = [f"Options: as documented for {TOOLS[options.provider]}.", *train_notes(options, "torchrun"), f"On them: {line}"]
+    return {"cloud.sh": "#!/bin/sh\n" + comments([*plan.header, *notes]) + create_line(machines) + "\n"}
+
+
 TRAIN_TARGETS: Mapping[str, Callable[[TrainPlan], Files]] = {
     "torchrun": _torchrun,
     "accelerate": _accelerate,
@@ -128,6 +133,7 @@ TRAIN_TARGETS: Mapping[str, Callable[[TrainPlan], Files]] = {
     "megatron": _megatron,
     "slurm": _slurm,
     "skypilot": _skypilot,
+    "cloud-cli": _cloud_cli,
 }
 
 

@@ -20,6 +20,7 @@ from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
+from whichgpu.surface.web.views.launch_panel import launch_content
 from whichgpu.surface.web.views.shared import lookup_cache, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
@@ -50,7 +51,8 @@ def fit(page: Page) -> PageContent:
         answer = verbs.fit_workload(question, names, catalog=catalog())
     except WhichGpuError as error:
         return error_content("fit.html", context, error, page, command=command)
-    return PageContent("fit.html", context | _content(answer, page.language), command, charts)
+    context |= _content(answer, page.language) | launch_content(answer, request, page)
+    return PageContent("fit.html", context, command, charts)
 
 
 def _chart(needs: Sequence[GpuNeed], language: Language) -> dict[str, Any]:

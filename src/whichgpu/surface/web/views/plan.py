@@ -13,9 +13,10 @@ from whichgpu.api.workloads import estimate_verb
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.web.page import Page, PageContent, error_content, page_fields, view
-from whichgpu.surface.web.views.fleet_panel import fleet_charts, fleet_content
+from whichgpu.surface.web.panels.fleet_panel import fleet_charts, fleet_content
+from whichgpu.surface.web.panels.server_panel import server_charts, server_content
 from whichgpu.surface.web.views.forms import Form
-from whichgpu.surface.web.views.server_panel import server_charts, server_content
+from whichgpu.surface.web.views.launch_panel import launch_content
 from whichgpu.surface.web.views.shared import context_of, near_content, page_words
 
 DEFAULT_SERVER_GPU = "H100 SXM"
@@ -42,11 +43,13 @@ def plan(page: Page) -> PageContent:
         if is_fleet:
             fleet_answer = plan_verb.plan({**command[1], "time_limit": SOLVER_SECONDS}, context_of(page))  # type: ignore[typeddict-item]
             context |= fleet_content(fleet_answer, page.language)
+            context |= launch_content(fleet_answer, fleet_request, page)
             charts = fleet_charts(fleet_answer, page.language)
         else:
             answer = estimate_verb.estimate(command[1], context_of(page))  # type: ignore[arg-type]
             context |= {"answer": answer, "serving": answer.serving, "request": answer.request}
             context["near"] = near_content(answer.evidence, answer.evidence_error, page.language)
+            context |= launch_content(answer, command[1], page)
             if answer.serving is not None:
                 context |= server_content(answer.serving, page.language)
                 charts = server_charts(answer.serving, page.language)

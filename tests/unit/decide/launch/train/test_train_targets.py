@@ -25,7 +25,8 @@ LLAMA = find_model("llama-3.1-8b", Catalog(), None)
 MIXTRAL = find_model("mixtral-8x7b", Catalog(), None)
 RUN = TrainOptions(
     "llama-h100", "meta-llama/Llama-3.1-8B", LLAMA, "h100-sxm", 16, 2, Parallel(dp=16, zero=3), "bf16", 64, 2, 4096,
-    checkpointing="full", steps=1000, max_seconds=5000.0, provider="gcp", region="us-east4", is_spot=True,
+    checkpointing="full", steps=1000, max_seconds=5000.0, provider="gcp", instance="a3-highgpu-8g",
+    region="us-east4", is_spot=True,
 )  # fmt: skip
 # Arguments of Megatron-LM core 0.15 (megatron/training/arguments.py) that are written.
 MEGATRON_OPTIONS = frozenset(

@@ -1,0 +1,109 @@
+"""Lines for the command-line tools of clouds (aws, gcloud, az) that create the machines of an offer."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.decide.launch.clusters import GKE_ACCELERATORS
+
+# Releases whose documented options are written.
+TOOLS = {"aws": "AWS CLI 2 (ec2 run-instances)", "gcp": "Google Cloud CLI 540 (compute instances create)",
+         "azure": "Azure CLI 2.80 (vm create)"}  # fmt: skip
+# Images with driver, docker and NVIDIA's container toolkit; a variable of the script chooses another.
+AWS_IMAGE = "resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+AWS_ARM = ("g5g.", "p6e-")  # Machines with ARM processors.
+GCP_IMAGE_FAMILY, GCP_IMAGE_PROJECT = "common-cu128-ubuntu-2204-nvidia-570", "deeplearning-platform-release"
+AZURE_IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
+DISK_GB = 500  # Disk of a machine: container images and weights (assumed).
+N1_VCPUS_PER_GPU = 8  # vCPUs of an N1 machine for each of its GPUs (assumed; N1 has no fixed number).
+_N1 = re.compile(r"n1\+(\d+)x\w+")  # The catalog's name of an N1 machine with GPUs attached.
+_NO_GPUS = re.compile(r"ct\d|tpu|v\d+-")  # Machines of Google with TPUs.
+
+
+class Machines(msgspec.Struct, frozen=True):
+    """Equal machines of one offer, and the file that they run when they start, if there is one."""
+
+    name: str
+    provider: str
+    instance: str
+    region: str
+    gpu: str
+    count: int
+    is_spot: bool
+    start_file: str = ""
+
+
+def check_provider(provider: str, instance: str) -> None:
+    """Raise an error if the machine is of no cloud whose command line is known."""
+    if provider not in LINES or not instance or _NO_GPUS.match(instance):
+        raise UsageError("emit-provider", msg("error.emit-cloud", target="cloud-cli"), msg("hint.emit-cloud"))
+
+
+def create_line(machines: Machines) -> str:
+    """Return the shell line that creates the machines with the command line of their cloud."""
+    return LINES[machines.provider](machines)
+
+
+def _aws(one: Machines) -> str:
+    image = AWS_IMAGE.replace("x86_64", "arm64") if one.instance.startswith(AWS_ARM) else AWS_IMAGE
+    words = [
+        *("aws", "ec2", "run-instances", f"--region={one.region}", f"--instance-type={one.instance}", f"--count={one.count}"),
+        f"--image-id=${{IMAGE:-{image}}}",
+        f"--block-device-mappings=DeviceName=/dev/sda1,Ebs={{VolumeSize={DISK_GB},VolumeType=gp3}}",
+        f"--tag-specifications=ResourceType=instance,Tags=[{{Key=Name,Value={one.name}}}]",
+    ]
+    words += ["--instance-market-options=MarketType=spot"] if one.is_spot else []
+    words += [f"--user-data=file://{one.start_file}"] if one.start_file else []
+    return _line(words)
+
+
+def _gcloud(one: Machines) -> str:
+    names = [one.name] if one.count == 1 else [f"{one.name}-{index}" for index in range(1, one.count + 1)]
+    region = re.sub(r"[^\w-]", "", one.region) or "your region"  # It is inside double quotes.
+    words = [
+        *("gcloud", "compute", "instances", "create", *names, f"--zone=${{ZONE:?a zone of {region}}}"),
+        *_gcp_machine(one),
+        "--maintenance-policy=TERMINATE",  # Machines with GPUs cannot be moved while they run.
+        f"--image-family=${{IMAGE_FAMILY:-{GCP_IMAGE_FAMILY}}}",
+        f"--image-project=${{IMAGE_PROJECT:-{GCP_IMAGE_PROJECT}}}",
+        f"--boot-disk-size={DISK_GB}GB",
+    ]
+    words += ["--provisioning-model=SPOT", "--instance-termination-action=STOP"] if one.is_spot else []
+    words += [f"--metadata-from-file=startup-script={one.start_file}"] if one.start_file else []
+    return _line(words)
+
+
+def _gcp_machine(one: Machines) -> list[str]:
+    """Return the machine type; GPUs are attached to N1 machines, all others contain theirs."""
+    attached = _N1.fullmatch(one.instance)
+    if attached is None:
+        return [f"--machine-type={one.instance}"]
+    count = int(attached[1])
+    accelerator = f"--accelerator=type={GKE_ACCELERATORS.get(one.gpu, 'nvidia-tesla-' + one.gpu)},count={count}"
+    return [f"--machine-type=n1-standard-{N1_VCPUS_PER_GPU * count}", accelerator]
+
+
+def _az(one: Machines) -> str:
+    words = [
+        *("az", "vm", "create", "--resource-group=${RESOURCE_GROUP:?a resource group}", f"--name={one.name}"),
+        *(f"--location={one.region}", f"--size={one.instance}", f"--image=${{IMAGE:-{AZURE_IMAGE}}}"),
+        *(f"--os-disk-size-gb={DISK_GB}", "--generate-ssh-keys"),
+    ]
+    words += [f"--count={one.count}"] if one.count > 1 else []
+    words += ["--priority=Spot", "--eviction-policy=Deallocate"] if one.is_spot else []
+    words += [f"--custom-data={one.start_file}"] if one.start_file else []
+    return _line(words)
+
+
+LINES: Mapping[str, Callable[[Machines], str]] = {"aws": _aws, "gcp": _gcloud, "azure": _az}
+
+
+def _line(words: list[str]) -> str:
+    """Return words as one shell line; words with a variable of the script are in double quotes."""
+    return " ".join(f'"{word}"' if "${" in word else shlex.quote(word) for word in words)
