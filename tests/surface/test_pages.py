@@ -84,6 +84,14 @@ def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
     assert page("start", "q=how+is+the+weather").status == 422
 
 
+def test_the_compare_page_has_bars_prices_and_reasons() -> None:
+    html = page("compare", "name=H100+SXM,L4,T4&model=llama-3.1-8b").body.decode()
+    assert html.count('class="bar"') == 4
+    assert html.count('<tr class="unfit">') == 1
+    assert "GiB usable" in html.partition("unfit")[2]
+    assert page("compare", "name=RTX").status == 400
+
+
 def test_pages_of_one_subject_are_linked_and_named_in_the_path() -> None:
     def subject(name: str, text: str, ending: str = "html") -> HttpReply:
         return render_page(name, ending, "", english(), subject=text)

@@ -20,6 +20,7 @@ from whichgpu.surface.commands.offers import money_text, term_text
 from whichgpu.surface.web.command_replies import catalog
 
 HIDDEN_FACTS = ("id", "name", "sources", "recorded", "quirk_ids", "quirks", "config", "gpu", "software.note")
+FULL_BAR = 1000  # Units of a bar's whole length in its drawing.
 MAX_OFFERS = 12  # Offers on the page of a GPU.
 
 

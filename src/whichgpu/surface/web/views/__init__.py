@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 START = "start"  # The page at "/".
-NAVIGATION = ("recommend", "fit", "gpus", "models", "prices", "plan", "accuracy", "sources")
+NAVIGATION = ("recommend", "fit", "compare", "gpus", "models", "prices", "plan", "accuracy", "sources")
 SUBJECTS = ("gpu", "model", "instance")  # Pages of one subject, whose name is in the path: `/gpu/t4`.
 PAGES = (START, *NAVIGATION, *SUBJECTS)

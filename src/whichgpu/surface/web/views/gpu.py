@@ -16,10 +16,8 @@ from whichgpu.surface.charts.prices import history_picture
 from whichgpu.surface.commands.gpus import gpu_sentence
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, view
-from whichgpu.surface.web.panels.subjects import MAX_OFFERS, facts, fit_rows, instance_url, offer_rows
+from whichgpu.surface.web.panels.subjects import FULL_BAR, MAX_OFFERS, facts, fit_rows, instance_url, offer_rows
 from whichgpu.surface.web.views.shared import context_of, lookup_cache, page_words
-
-FULL_BAR = 1000  # Units of a bar's whole length in its drawing.
 
 
 @view("gpu", extra={"gpu": Field(Names("gpus", many=False))}, defaults={"gpu": "h100-sxm"}, subject="gpu")
