@@ -22,7 +22,7 @@ import numpy as np
 from calibration.fit import digest
 from calibration.scores import score
 from calibration.serving_scores import HeldRun, load
-from evidence.serving_rows import served_rows
+from evidence.serving_rows import left_out_rows, served_rows
 
 from benchmarks import engine_load
 from whichgpu.api.lookup_cache import lookup_cache
@@ -76,6 +76,7 @@ def lines(truth: Path, held_runs: Sequence[HeldRun], shipped: Sequence[HeldRun])
     yield "no throughput, no first token under load, and no run at a rate."
     yield ""
     yield from table(held_runs, shipped)
+    yield from left_out(truth, held_runs)
     yield from engine_load.start_lines(truth)
     yield from engine_load.lines(truth)
     yield BLIND
@@ -105,6 +106,21 @@ def table(runs: Sequence[HeldRun], shipped: Sequence[HeldRun]) -> Iterator[str]:
         met = "yes" if blind.median <= goal else "no"
         cells = f"{blind.rows} | {blind.median:.1%} | {blind.p90:.1%} | {blind.bias:+.1%} | {goal:.0%} | {met}"
         yield f"| all | stated loads | {metric} | {cells} | | |"
+    yield ""
+
+
+def left_out(truth: Path, held_runs: Sequence[HeldRun]) -> Iterator[str]:
+    """Published rows of these sources that are in no run, by reason, and runs that the tool rejects."""
+    runs = len(served_rows(truth)) + len(served_rows(truth, flood=True))
+    yield "## Rows left out"
+    yield ""
+    yield f"Of {runs:,} runs {runs - len(held_runs):,} were rejected, as not fitting in memory for example. Published rows with a"
+    yield "metric of serving that are in no run:"
+    yield ""
+    yield "| source | reason | rows |"
+    yield "|---|---|---|"
+    for (source, reason), count in sorted(left_out_rows(truth).items()):
+        yield f"| {source} | {reason} | {count:,} |"
     yield ""
 
 

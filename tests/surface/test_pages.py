@@ -71,6 +71,60 @@ def test_a_page_is_whole(name: str) -> None:
         assert one.get("aria-label") or one.get("id") in parsed.labelled, one
 
 
+def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
+    answers = json.loads(page("start", "", "json").body)["answers"]
+    assert [one["question"] for one in answers] == ["chat", "finetune", "train", "home"]
+    html = unescape(page("start").body.decode())
+    for one in answers:
+        assert one["gpu"], one
+        assert one["url"] in html, one
+    reply = page("start", "q=fine-tune+llama-3.1-8b+on+a+gpu+for+%245%2Fh")
+    assert (reply.status, reply.headers["Location"]) == (303, "/recommend?task=finetune&model=llama-3.1-8b&budget=5usd%2Fh")
+    assert page("start", "q=best+gpu+to+run+a+70b").headers["Location"].endswith("-70b")
+    assert page("start", "q=how+is+the+weather").status == 422
+
+
+def test_a_page_without_an_answer_has_reasons_and_a_change_that_works() -> None:
+    reply = page("recommend", "task=serve&model=llama-3.1-70b&budget=0.01usd%2Fh&rate=5%2Fs&mode=service")
+    assert reply.status == 422
+    html = reply.body.decode()
+    assert 'class="reasons-table"' in html
+    link = re.search(r'class="relax" href="/recommend\?([^"]+)"', html)
+    assert link is not None
+    assert page("recommend", unescape(link[1])).status == 200
+    for name, text in (("budget", "much"), ("gpu", "H1000"), ("seq_in", "many")):
+        html = page("recommend", f"{name}={text}").body.decode()
+        assert re.search(rf'name="{name}" value="{text}"[^>]* aria-invalid="true"', html), name
+
+
+def test_the_compare_page_has_bars_prices_and_reasons() -> None:
+    html = page("compare", "name=H100+SXM,L4,T4&model=llama-3.1-8b").body.decode()
+    assert html.count('class="bar"') == 4
+    assert html.count('<tr class="unfit">') == 1
+    assert "GiB usable" in html.partition("unfit")[2]
+    assert page("compare", "name=RTX").status == 400
+
+
+def test_pages_of_one_subject_are_linked_and_named_in_the_path() -> None:
+    def subject(name: str, text: str, ending: str = "html") -> HttpReply:
+        return render_page(name, ending, "", english(), subject=text)
+
+    assert '<a href="/gpu/t4">' in page("gpus", "name=T4").body.decode()
+    assert '<a href="/model/gpt2">' in page("models", "name=gpt2").body.decode()
+    assert '<a href="/instance/g4dn.xlarge">' in page("prices", "gpu=T4&provider=aws").body.decode()
+    html = subject("gpu", "t4").body.decode()
+    for part in ("Strengths", "Speed by kind of work", "Llama 3.1 8B", "Lowest price of a GPU hour", "/gpu/t4/history.svg"):
+        assert part in html, part
+    assert json.loads(subject("gpu", "t4", "json").body)["gpus"][0]["id"] == "t4"
+    html = subject("model", "llama-3.1-8b").body.decode()
+    for part in ("131,072 tokens", '<a href="/gpu/h100-sxm">', "A million tokens", "vllm serve"):
+        assert part in html, part
+    assert "GPUs for computing" in subject("instance", "p5.48xlarge").body.decode()
+    for name in ("gpu", "model", "instance"):
+        assert subject(name, "nothing-of-that-name").status == 404
+    assert subject("fit", "t4").status == 404
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_twins_are_there_in_every_form(name: str) -> None:
     query = BRIEF.get(name, "")

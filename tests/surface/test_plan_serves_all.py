@@ -140,3 +140,19 @@ def test_models_busiest_at_different_hours_are_each_simulated_at_their_own(tmp_p
     rows = {row["model"]: row for row in answer.json()["simulation"]}
     assert {name: row["holds"] for name, row in rows.items()} == dict.fromkeys(hours, True)
     assert min(row["requests"] for row in rows.values()) > 0
+
+
+def test_owned_gpus_too_few_when_aggregated_serve_as_prefill_and_decode_workers() -> None:
+    """With an engine that stops decoding for each prefill, 8 H100 and 8 A100 carry this rate only with roles."""
+    argv = "plan llama-2-70b --year 2023 --rate 10/s --in 1155 --out 211 --ttft 1s --tpot 100ms --only-owned --no-curve".split()
+    reply = call(*argv, "--owned", "8xH100-SXM,8xA100-SXM-80GB", "--no-simulate", "--as-of", "2026-11-15", "--json")
+    assert reply.code == 0, reply.err or reply.out
+    document = reply.json()
+    workers = {role: {one["gpu"] for one in document["groups"] if one["role"] == role} for role in ("prefill", "decode")}
+    assert "h100-sxm" in workers["prefill"]
+    assert "a100-sxm-80gb" in workers["decode"]
+    for role in ("prefill", "decode"):
+        served = sum(one["rate"] for one in document["groups"] if one["role"] in (role, "both"))
+        assert served == pytest.approx(10.0)
+    assert {"prefill", "decode"} <= {one["role"] for one in document["hints"]}
+    assert any("KV cache is sent" in one for one in document["assumptions"])

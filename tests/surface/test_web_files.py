@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -159,6 +160,14 @@ def test_a_permitted_model_beside_one_that_is_not(guarded: Guarded) -> None:
 def test_pages_refuse_every_spelling(page: str, guarded: Guarded, names: list[str]) -> None:
     for name, spell in zip(names[:: len(names) // len(SPELLINGS)], SPELLINGS, strict=False):
         guarded.refuses(guarded.http.get(f"/{page}", params={"model": spell(name), "what": spell(name)}), spell(name))
+    assert guarded.opened() == []
+
+
+def test_pages_of_one_subject_refuse_every_spelling(guarded: Guarded, names: list[str]) -> None:
+    texts = (spell(name) for name, spell in zip(names[:: len(names) // len(SPELLINGS)], SPELLINGS, strict=False))
+    for text in (text for text in texts if not text.endswith(".json")):  # That is the page of the name as JSON.
+        for page in ("model", "gpu", "instance"):
+            guarded.refuses(guarded.http.get(f"/{page}/{quote(text, safe='')}"), text)
     assert guarded.opened() == []
 
 

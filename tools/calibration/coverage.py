@@ -34,13 +34,10 @@ def logs_of(residuals: Sequence[Residual]) -> np.ndarray:
 
 
 def weights_of(residuals: Sequence[Residual]) -> np.ndarray:
-    """Each axis left out counts alike, and in it each source by the square root of its rows; the sum is 1."""
+    """Weights with the sum 1: each source counts, for each axis left out, by the square root of its rows."""
     counts = Counter((one.axis, one.source) for one in residuals)
     own = np.array([counts[one.axis, one.source] ** -0.5 for one in residuals])
-    totals: dict[str, float] = defaultdict(float)
-    for one, weight in zip(residuals, own, strict=True):
-        totals[one.axis] += float(weight)
-    return np.asarray(own / np.array([totals[one.axis] for one in residuals]) / len(totals))
+    return np.asarray(own / own.sum())
 
 
 def source_folds(residuals: Sequence[Residual]) -> np.ndarray:
@@ -56,7 +53,7 @@ def write_coverage(residuals: Sequence[Residual], ends: Widths) -> None:
 def page(residuals: Sequence[Residual], ends: Widths) -> Iterator[str]:
     """Lines of the page."""
     logs = logs_of(residuals)
-    ranges = {"these": ends, "former": former_widths(residuals), "one width": one_width(logs)}
+    ranges = {"these": ends, "former": former_widths(residuals), "one width": one_width(residuals)}
     yield "# Do the 90% ranges hold"
     yield ""
     yield f"Written by `make refit` from {len(residuals):,} predictions of left-out measurements (evidence {digest()[:12]})."
@@ -145,10 +142,13 @@ def interval_score(logs: np.ndarray, low: np.ndarray, high: np.ndarray) -> float
     return float(np.mean(low + high + 2 / (1 - COVERED) * outside))
 
 
-def one_width(logs: np.ndarray) -> Widths:
-    """The same range for every row: the 5% and 95% quantiles of all."""
-    low, high = np.quantile(logs, [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    return np.full(len(logs), -low), np.full(len(logs), high)
+def one_width(residuals: Sequence[Residual]) -> Widths:
+    """The same range for every row: the 5% and 95% quantiles over the other sources."""
+    logs, folds, ends = logs_of(residuals), source_folds(residuals), np.zeros((2, len(residuals)))
+    for fold in sorted(set(folds.tolist())):
+        low, high = np.quantile(logs[folds != fold], [(1 - COVERED) / 2, (1 + COVERED) / 2])
+        ends[:, folds == fold] = [[-low], [high]]
+    return ends[0], ends[1]
 
 
 def former_widths(residuals: Sequence[Residual]) -> Widths:

@@ -38,7 +38,7 @@ from whichgpu.estimate.confidence.spread import (
 
 SMOOTH = 0.01  # in log: width over which the pinball loss is rounded off, so that it has a slope everywhere
 # Ridges on the logs of factors and on the terms of axes, per unit of weight: by the interval score of sources left out.
-FACTOR_RIDGE, AXIS_RIDGE = 3e-3, 1e-4
+FACTOR_RIDGE, AXIS_RIDGE = 3e-3, 5e-4
 FIRST_SPREAD = 0.3  # in log: where the fit starts
 FITTED_ON = "predictions of rows left out"
 ROUNDS = 400

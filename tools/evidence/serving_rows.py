@@ -11,7 +11,7 @@ import csv
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,9 @@ class Served(msgspec.Struct):
 
 def served_rows(truth: Path, flood: bool = False) -> list[Served]:
     """Every run that states how it was loaded; with `flood` those at maximum load instead."""
-    layouts = _layouts(truth)
     runs: dict[str, Served] = {}
-    for row in read_published(truth / "public" / "calibration.csv"):
-        reader = READERS.get(row.source)
-        if reader is None or doubt(row) or row.metric not in METRICS:
-            continue
-        run = reader(row, layouts[row.line])
-        if run is None or (run.kind == "flood") != flood:
+    for row, run in _read(truth):
+        if isinstance(run, Reason) or (run.kind == "flood") != flood:
             continue
         name, unit = METRICS[row.metric]
         run = runs.setdefault(repr((run.source, run.kind, run.request, run.concurrency, run.rate)), run)
@@ -73,35 +68,48 @@ def served_rows(truth: Path, flood: bool = False) -> list[Served]:
     return list(runs.values())
 
 
-def _cloudrift(row: Published, layout: str) -> Served | None:
+def left_out_rows(truth: Path) -> Counter[tuple[str, Reason]]:
+    """Published rows with a metric of serving that are in no run, counted by source and reason."""
+    return Counter((row.source, run) for row, run in _read(truth) if isinstance(run, Reason))
+
+
+def _read(truth: Path) -> Iterator[tuple[Published, Served | Reason]]:
+    """Published rows with a metric of serving, each with its run or the reason why it is left out."""
+    layouts = _layouts(truth)
+    for row in read_published(truth / "public" / "calibration.csv"):
+        if row.source in READERS and row.metric in METRICS:
+            yield row, doubt(row) or READERS[row.source](row, layouts[row.line])
+
+
+def _cloudrift(row: Published, layout: str) -> Served | Reason:
     """vLLM under a fixed concurrency behind nginx, whose workers each do their own round robin: in effect random routing.
 
     Its result files print the flags: --gpu-memory-utilization=0.9 always, --max-num-seqs 256 in the runs of `CAPPED`.
     """
     match, count = _REPLICAS.search(layout), row.noted(r"(\d+) requests")
-    if not match or not count or not row.batch:
-        return None
+    if not match:
+        return Reason.NO_LAYOUT
+    if not count or not row.batch:
+        return Reason.NO_BATCH
     replicas, tensor, stages = map(int, match.groups())
     more: dict[str, Any] = {"parallel": {"dp": replicas, "tp": tensor, "pp": stages}}
     if "kv fp8" in row.notes:
         more["kv_precision"] = "fp8"
     capped = CAPPED in row.path and "/tensor-parallel/" not in row.path
     run = _served(row, "clients", more, int(count), row.batch, None, False)
-    return (
-        replace(run, limits=LimitOverrides(max_sequences=256 if capped else None, memory_share=0.9), routing="random")
-        if run
-        else None
-    )
+    if isinstance(run, Reason):
+        return run
+    return replace(run, limits=LimitOverrides(max_sequences=256 if capped else None, memory_share=0.9), routing="random")
 
 
-def _splitwise(row: Published, _: str) -> Served | None:
+def _splitwise(row: Published, _: str) -> Served | Reason:
     """One batch: all prompts at once, then all answers."""
     if not row.batch:
-        return None
+        return Reason.NO_BATCH
     return _served(row, "static", {"parallel": {"tp": row.gpus}}, row.batch, row.batch, None, False)
 
 
-def _tensorrt_llm(row: Published, _: str) -> Served | None:
+def _tensorrt_llm(row: Published, _: str) -> Served | Reason:
     """Static batches, a given request rate, or maximum load."""
     more: dict[str, Any] = {"parallel": {"tp": row.gpus}}
     if row.precision == "FP8":
@@ -113,10 +121,10 @@ def _tensorrt_llm(row: Published, _: str) -> Served | None:
         return _served(row, "online", more, ONLINE_REQUESTS, None, 0.0 if rate == "INF" else float(rate), True)
     if row.notes.startswith("in-flight batching"):
         return _served(row, "flood", more, 0, None, 0.0, True)
-    return None
+    return Reason.NO_BATCH
 
 
-READERS: Mapping[str, Callable[[Published, str], Served | None]] = {
+READERS: Mapping[str, Callable[[Published, str], Served | Reason]] = {
     "cloudrift": _cloudrift,
     "splitwise": _splitwise,
     "trtllm": _tensorrt_llm,
@@ -125,11 +133,11 @@ READERS: Mapping[str, Callable[[Published, str], Served | None]] = {
 
 def _served(
     row: Published, kind: str, more: dict[str, Any], requests: int, concurrency: int | None, rate: float | None, mean: bool
-) -> Served | None:
+) -> Served | Reason:
     lengths = {"seq_in": row.seq_in, "seq_out": row.seq_out, "batch": row.batch or 1}
     measurement = measured(row, "decode", row.value, more={**lengths, **more})
     if isinstance(measurement, Reason):
-        return None
+        return measurement
     request = {**measurement.request, "task": "serve", **_host(measurement)}
     return Served(row.source, kind, measurement.gpu, request, requests, concurrency, rate, mean)
 
@@ -150,6 +158,8 @@ def main(truth: Path) -> None:
     rows = served_rows(truth) + served_rows(truth, flood=True)
     for (source, kind, gpu), count in sorted(Counter((row.source, row.kind, row.gpu) for row in rows).items()):
         print(source, kind, gpu, count, sep="\t")
+    for (source, reason), count in sorted(left_out_rows(truth).items()):
+        print(source, "left out", reason, count, sep="\t")
 
 
 if __name__ == "__main__":

@@ -55,10 +55,19 @@ def compare(request: CompareRequest, context: Context) -> Comparison:
     answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
     fields = request.keys() - {"names"}
     if {"task", "model"} <= fields:
-        return replace(answer, speed=_speeds(answer.compared, workload(request, context.spell), context.catalog))
+        return replace(answer, speed=_speeds(answer.compared, workload(request, context.spell), context))
     if fields:
         raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
     return answer
+
+
+def compare_workload(request: CompareRequest, context: Context, max_compared: int) -> Comparison:
+    """Return GPUs and machines side by side for a workload, at most `max_compared`; a page compares no more."""
+    names = read(CompareRequest, request, context.spell, ("names",))["names"]
+    if (count := len(compare_hardware(names, context.catalog).compared)) > max_compared:
+        message = msg("error.many-compared", n=count, most=max_compared)
+        raise UsageError("many-compared", message, msg("hint.many-compared"))
+    return compare(request, context)
 
 
 def compare_hardware(names: Sequence[str], catalog: Catalog) -> Comparison:
@@ -78,12 +87,11 @@ def _columns(catalog: Catalog, name: str) -> list[Compared]:
     return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
 
 
-def _speeds(columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog) -> tuple[ComparedSpeed, ...]:
+def _speeds(columns: Sequence[Compared], request: ParsedWorkload, context: Context) -> tuple[ComparedSpeed, ...]:
     """Return the speed of a workload on each column; raise an error only if it fails on every one."""
-    from whichgpu.api.lookup_cache import lookup_cache  # Imported here: a comparison without a workload needs no estimates.
-    from whichgpu.api.workloads.estimate import estimate_workload
+    from whichgpu.api.workloads.estimate import estimate_workload  # Imported here: facts alone need no estimates.
 
-    lookups = lookup_cache(catalog)
+    lookups = context.lookups_for(own_measurements=True)
     speeds: list[ComparedSpeed] = []
     problems: list[WhichGpuError] = []
     first_rate: float | None = None

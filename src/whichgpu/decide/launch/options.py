@@ -31,6 +31,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     nodes: int = 1  # of one replica
     machines: int = 0  # of all replicas; 0 if the offer is unknown
     vendor: str = "nvidia"  # of the GPU
+    role: str = "both"  # prefill worker, decode worker, or both
 
     @property
     def gpus_per_node(self) -> int:

@@ -11,6 +11,14 @@ from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 
 GGUF = ".gguf"
+# Options of prefill and decode workers that exchange KV caches, from https://docs.vllm.ai/en/latest/features/disagg_prefill.html
+# and https://docs.sglang.io/advanced_features/pd_disaggregation.html.
+WORKER_OPTIONS = {
+    ("vllm", "prefill"): '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_producer"}',
+    ("vllm", "decode"): '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_consumer"}',
+    ("sglang", "prefill"): "--disaggregation-mode=prefill",
+    ("sglang", "decode"): "--disaggregation-mode=decode",
+}
 HALF = ("bf16", "fp16", "f16")
 # Words with a variable that the scheduler or the user sets on each node of a replica.
 _WITH_VARIABLE = re.compile(r"[\w=-]*\$(NODE_RANK|HEAD_ADDRESS|NODE_OPTIONS)(:\d+)?")
@@ -31,6 +39,7 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
     words += serve.precision.get(options.dtype, "").split()
     if options.kv_dtype != options.dtype:
         words += serve.kv_precision.get(options.kv_dtype or "", "").split()
+    words += WORKER_OPTIONS.get((engine, options.role), "").split()
     if options.nodes > 1:
         words += serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
     return words + (_option(serve, serve.port, str(port)) if port else [])
@@ -75,6 +84,10 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         notes.append(
             f"Expert parallel: {record.name} uses all {_expert_ranks(options)} ranks, not {options.expert_parallel_size}."
         )
+    if options.role != "both":
+        notes.append(f"A {options.role} worker: a router sends each prompt to a prefill worker, then to a decode worker.")
+        if (engine, options.role) not in WORKER_OPTIONS:
+            notes.append(f"{record.name} sends KV caches as its own configuration says.")
     if options.nodes > 1:
         notes.append(
             f"{options.nodes} nodes a replica: run this on each, NODE_RANK=0..{options.nodes - 1}, HEAD_ADDRESS of the first"

@@ -199,6 +199,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         if formulation.models[column.model] is model
         and formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
         and column.replica.tp == row.gpus_per_copy
+        and column.replica.role == row.role
     )
     limits = column.replica.limits
     return LaunchOptions(
@@ -218,4 +219,5 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
         expert_parallel_size=row.parallel.ep,
         kv_dtype=model.request.workload.kv_precision,
+        role=row.role,
     )

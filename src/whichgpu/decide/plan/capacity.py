@@ -13,12 +13,15 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.capacity_bound import BUSIEST
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
+from whichgpu.decide.plan.role_capacity import Rates, Requests, decode_rates, prefill_rates
 from whichgpu.decide.plan.solver.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, inference_pass, pass_breakdown
 from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet.kv_transfer import port_of
+from whichgpu.estimate.serving.fleet.pools import Role
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, scheduler_limits
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -61,6 +64,8 @@ class ReplicaCapacity(msgspec.Struct, frozen=True):
     shortfall: Shortfall | None = None
     late_rates: Floats | None = None  # None if there are no objectives, or the weights do not fit
     late_batches: Floats | None = None
+    role: Role = "both"  # prefill worker, decode worker, or both phases
+    cache: str = ""  # format of the KV cache that a prefill worker sends and a decode worker receives
 
     @property
     def best_rates(self) -> Floats:
@@ -75,9 +80,18 @@ def stated_limits(objectives: Objectives) -> dict[str, float]:
 
 
 def replica_capacities(
-    request: WorkloadRequest, buckets: Sequence[Bucket], objectives: Objectives, kinds: Sequence[Kind], max_tp: Sequence[int]
+    request: WorkloadRequest,
+    buckets: Sequence[Bucket],
+    objectives: Objectives,
+    kinds: Sequence[Kind],
+    max_tp: Sequence[int],
+    disaggregate: Sequence[bool] = (),
 ) -> list[list[ReplicaCapacity]]:
-    """Return, for every kind of GPU, its replicas by tensor-parallel degree up to that kind's `max_tp`, with their capacities."""
+    """Return, for every kind of GPU, its replicas by tensor-parallel degree up to that kind's `max_tp`, with their capacities.
+
+    Kinds marked in `disaggregate` also get prefill workers and decode workers.
+    """
+    split = disaggregate or [False] * len(kinds)
     shape = as_transformer(request.shape)
     replicas: list[list[ReplicaCapacity]] = [[] for _ in kinds]
     by_precision: dict[str, list[int]] = {}
@@ -89,9 +103,10 @@ def replica_capacities(
             mine = [place for place in places if max_tp[place] >= tp]
             if mine and divides_evenly(workload, shape, tp, 1, 1):
                 sized = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
-                of_degree = _of_degree(request, sized, shape, buckets, objectives, [kinds[place] for place in mine])
-                for place, one in zip(mine, of_degree, strict=True):
-                    replicas[place].append(one)
+                able, marked = [kinds[place] for place in mine], [split[place] for place in mine]
+                of_degree = _of_degree(request, sized, shape, buckets, objectives, able, marked)
+                for place, found in zip(mine, of_degree, strict=True):
+                    replicas[place] += found
     return replicas
 
 
@@ -102,15 +117,16 @@ def _of_degree(
     buckets: Sequence[Bucket],
     objectives: Objectives,
     kinds: Sequence[Kind],
-) -> list[ReplicaCapacity]:
-    """Return the replicas of one tensor-parallel degree, with their capacity, on every kind of GPU."""
+    disaggregate: Sequence[bool],
+) -> list[list[ReplicaCapacity]]:
+    """Return the replicas of one tensor-parallel degree, with their capacity, on every kind of GPU: aggregated, then by role."""
     limits_by_gpu = {gpu.id: _limits(workload, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}
     limits = [limits_by_gpu[gpu.id] for gpu, _ in kinds]
     able = [kind for kind, limit in zip(kinds, limits, strict=True) if limit is not None]
     none = np.zeros(len(buckets))
     tp, precision = workload.parallel.tp, workload.precision or ""
     if not able:
-        return [ReplicaCapacity(tp, precision, none, none, None, "memory") for _ in kinds]
+        return [[ReplicaCapacity(tp, precision, none, none, None, "memory")] for _ in kinds]
     devices = Devices.of([gpu for gpu, _ in able], [fabric for _, fabric in able], request.calibration)
     prompts = np.array([max(1.0, bucket.prompt) for bucket in buckets])
     outputs = np.array([max(1.0, bucket.output) for bucket in buckets])
@@ -122,12 +138,43 @@ def _of_degree(
     size = (len(able), len(BATCHES), len(buckets))
     decodes = iter(np.broadcast_to(decode, (size[0], size[1] * size[2])).reshape(size))
     prefills = iter(np.broadcast_to(prefill, (len(able), len(buckets))))
+    requests, replicas = Requests(prompts, outputs, longest), []
+    for kind, limit, split in zip(kinds, limits, disaggregate, strict=True):
+        if limit is None:
+            replicas.append([ReplicaCapacity(tp, precision, none, none, None, "memory")])
+            continue
+        steps, prompt_seconds = next(decodes), next(prefills)
+        replicas.append([_capacity(workload, limit, steps, prompt_seconds, (prompts, outputs, longest), objectives)])
+        if split:
+            replicas[-1] += _workers(workload, shape, kind, limit, steps, prompt_seconds, requests, objectives)
+    return replicas
+
+
+def _workers(
+    workload: Workload,
+    shape: Transformer,
+    kind: Kind,
+    limits: SchedulerLimits,
+    decode: Floats,
+    prefill: Floats,
+    requests: Requests,
+    objectives: Objectives,
+) -> list[ReplicaCapacity]:
+    """Return a prefill worker and a decode worker of one degree on a kind of GPU, with their capacities."""
+    tp, precision = workload.parallel.tp, workload.precision or ""
+    cache = workload.kv_precision or workload.precision or "bf16"
+    port = port_of(workload, shape, kind[0], tp, fabric=kind[1])
+    by_role: dict[Role, Rates] = {
+        "prefill": prefill_rates(limits, port, prefill, requests, objectives),
+        "decode": decode_rates(limits, port, decode, BATCHES, requests, objectives),
+    }
     return [
-        ReplicaCapacity(tp, precision, none, none, None, "memory")
-        if limit is None
-        else _capacity(workload, limit, next(decodes), next(prefills), (prompts, outputs, longest), objectives)
-        for limit in limits
-    ]
+        ReplicaCapacity(
+            tp, precision, one.rates, one.batches, limits, late_rates=one.late_rates, late_batches=one.late_batches, role=role,
+            cache=cache,
+        )
+        for role, one in by_role.items()
+    ]  # fmt: skip
 
 
 def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> SchedulerLimits | None:

@@ -96,7 +96,7 @@ def _separated(formulation: Formulation, separate: list[bool]) -> Formulation:
     columns: list[Column] = []
     for column in formulation.columns:
         replica = column.replica
-        if not separate[column.model] or replica.late_rates is None or not replica.late_rates.any():
+        if replica.role != "both" or not separate[column.model] or replica.late_rates is None or not replica.late_rates.any():
             columns.append(column)
             continue
         none = np.zeros_like(replica.rates)

@@ -24,6 +24,7 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
 MIN_SHARE = 1e-4  # A row lists the buckets of requests of which it serves at least this share.
+_ROLE_MESSAGES = {"both": "plan.role-serves", "prefill": "plan.role-serves-prefill", "decode": "plan.role-serves-decode"}
 PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 
@@ -96,7 +97,8 @@ class AnswerRows(msgspec.Struct, frozen=True):
                 for b in np.flatnonzero(shares > MIN_SHARE).tolist()
             ),
             copies_by_level=tuple(int(n) * column.replicas for n in self.solution.counts[:, j]),
-            because=(self._reason(j),),
+            because=(self._reason(j, rate / busy / max(1, count * column.replicas) if busy > 0 else 0.0),),
+            role=column.replica.role,
             gpus_per_machine=gpu_pool.pool.size if not gpu_pool.owned else 0,
         )
 
@@ -119,9 +121,15 @@ class AnswerRows(msgspec.Struct, frozen=True):
         spent = sum(pool.options[w].price * n for w, n in options)
         return max(parts)[1], -(-end // size) - start // size, spent * gpus[j] / max(1, sum(gpus.values()))
 
-    def _reason(self, j: int) -> Message:
-        """Return why column `j` (a model on a kind of machine) is used: its cost per 1,000 requests against the next kind's."""
-        problem, level = self.formulation.problem, self.busiest
+    def _reason(self, j: int, capacity: float) -> Message:
+        """Return why column `j` (a model on a kind of machine) is used: its cost per 1,000 requests against the next kind's.
+
+        A prefill or decode worker's reason is its `capacity`, in requests per second of one replica.
+        """
+        problem, level, column = self.formulation.problem, self.busiest, self.formulation.columns[j]
+        if column.replica.role != "both":
+            gpu, model = self.formulation.gpu_pools[column.pool_index].gpu.name, self.formulation.models[column.model].name
+            return msg(f"roles.because-{column.replica.role}", gpu=gpu, rate=f"{capacity:.3g}", model=model)
         mine = np.flatnonzero(self.solution.shares[level, j] > MIN_SHARE)
         cost = problem.cost_per_request()[:, mine] / PER_THOUSAND
         gpu_pool = self.formulation.gpu_pools[int(problem.pool_of[j])]
@@ -223,7 +231,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
             mine = [int(j) for j in np.flatnonzero(problem.pool_of == p) if counts[j] > 0]
             names = [self.formulation.models[columns[j].model].name for j in mine]
             roles = [
-                msg("plan.role-serves", model=name, n=int(counts[j]), tp=columns[j].replica.tp)
+                msg(_ROLE_MESSAGES[columns[j].replica.role], model=name, n=int(counts[j]), tp=columns[j].replica.tp)
                 for j, name in zip(mine, names, strict=True)
             ]
             working = [

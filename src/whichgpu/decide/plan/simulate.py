@@ -26,6 +26,7 @@ from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.decide.plan.traffic import DrawnLengths
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.kv_transfer import port_of
 from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, ReplicaPool
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
@@ -106,7 +107,8 @@ def simulate_model(
     ]
     replicas = [int(solution.counts[level, j]) * column.replicas for j, column in groups]
     shares = [solution.shares[level, j, buckets] for j, _ in groups]
-    if len(groups) > 1 and max(replicas) <= MAX_REPLICAS:
+    disaggregated = any(column.replica.role != "both" for _, column in groups)
+    if len(groups) > 1 and (max(replicas) <= MAX_REPLICAS or disaggregated):
         columns = [column for _, column in groups]
         return _simulate_together(formulation, served, columns, replicas, demand, np.array(shares), seed, quantile)
     total, results = float(demand.sum()), []
@@ -137,7 +139,7 @@ def _simulate_together(
 ) -> SimulatedModel:
     """Return a simulation of one model's groups of replicas behind one router; `shares` are [groups, buckets]."""
     rates, buckets = shares @ demand, served.traffic.buckets
-    total = float(rates.sum())
+    total = float(demand.sum())
     needed = [
         max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * max_batch(column)) * total / rate
         for n, column, rate in zip(replicas, columns, rates, strict=True)
@@ -150,7 +152,7 @@ def _simulate_together(
         longest = max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
         engine = server(formulation, served, column, 1, longest, quantile)
         weight = max(float(rates[place]) / replicas[place], 1e-9)
-        pools.append(ReplicaPool(f"{place}", engine, replicas[place], gpus=column.replica.tp, weight=weight))
+        pools.append(_pool(formulation, served, column, engine, replicas[place], weight, f"{place}"))
 
     def simulate(routing: FleetRouting) -> SimulatedModel:
         outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals)).served
@@ -160,6 +162,20 @@ def _simulate_together(
     if not planned.holds or not served.objectives.any or not depends_on_outputs(buckets, shares):
         return planned
     return replace(planned, foresight=not simulate(by_prompts(buckets, demand, shares)).holds)
+
+
+def _pool(
+    formulation: Formulation, served: ServedModel, column: Column, engine: Server, replicas: int, weight: float, name: str
+) -> ReplicaPool:
+    """Return equal replicas of a column for the fleet's simulation, with their role and the port that sends KV caches."""
+    replica, gpu_pool = column.replica, formulation.gpu_pools[column.pool_index]
+    pool = ReplicaPool(name, engine, replicas, replica.role, replica.tp, weight)
+    if replica.role == "both":
+        return pool
+    workload = with_precision(served.request.workload, replica.precision)
+    shape = as_transformer(served.request.shape)
+    port = port_of(workload, shape, gpu_pool.gpu, replica.tp, fabric=gpu_pool.fabric)
+    return replace(pool, port=port, cache=f"{gpu_pool.place} {replica.cache}")
 
 
 def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:

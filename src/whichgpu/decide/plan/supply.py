@@ -28,6 +28,7 @@ class GpuPool(msgspec.Struct, frozen=True):
     gpu: Gpu
     fabric: Fabric
     max_tp: int
+    place: str = ""  # GPUs of one place send each other KV caches; empty if that is not known, as of rented machines
 
     @property
     def owned(self) -> bool:
@@ -128,5 +129,5 @@ def owned_pools(owned: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]
         gpu = catalog.gpu_by_id[one.gpu]
         option = PriceOption(OWNED, one.cost_per_hour, limit=float(one.gpus), term=OWNED, billed=one.cost_per_hour)
         pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (option,))
-        pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus)))
+        pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus), OWNED))
     return tuple(pools)

@@ -31,7 +31,7 @@ def show(session: Session, answer: verbs.GpusAnswer) -> None:
         return
     document = {"gpus": answer.gpus, "sources": answer.sources}
     count = msg("gpus.count", n=len(answer.gpus))
-    show_listing(session, document, answer.gpus, answer.sources, COLUMNS, count, _sentence)
+    show_listing(session, document, answer.gpus, answer.sources, COLUMNS, count, gpu_sentence)
 
 
 def _show_relative(session: Session, answer: verbs.GpusAnswer, speeds: RelativeAnswer) -> None:
@@ -64,7 +64,8 @@ def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> list[dict[str, Cell
     return sorted(rows, key=key)
 
 
-def _sentence(gpu: Gpu) -> Message:
+def gpu_sentence(gpu: Gpu) -> Message:
+    """Return a sentence about a GPU: memory, bandwidth, rate of its fastest common precision, and launch date."""
     fastest = next((dtype for dtype in ("bf16", "fp16", "fp32", "int8") if dtype in gpu.peaks), None)
     return msg(
         "gpus.sentence" if fastest else "gpus.sentence-no-rate",

@@ -20,19 +20,21 @@ REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitud
 @command("instances", InstancesRequest, verbs.instances, row_type=Instance)
 def show_instances(session: Session, answer: verbs.InstancesAnswer) -> None:
     """Print a list of machines, or every fact about the one named and the parts of its name."""
-    parts = [_name_part(session.language, part) for part in answer.name_parts]
+    parts = [name_part(session.language, part) for part in answer.name_parts]
     count = msg("instances.count", n=len(answer.instances))
-    show_listing(session, answer, answer.instances, answer.sources, INSTANCE_COLUMNS, count, _machine_sentence, parts)
+    show_listing(session, answer, answer.instances, answer.sources, INSTANCE_COLUMNS, count, machine_sentence, parts)
     if answer.undated:
         session.say(msg("instances.undated", n=answer.undated))
 
 
-def _name_part(language: Language, part: NamePart) -> tuple[str, str]:
+def name_part(language: Language, part: NamePart) -> tuple[str, str]:
+    """Return a part of an instance's name and its meaning, as texts."""
     meaning = language.fact(part.meaning) if part.meaning else language.text(f"instances.part-{part.kind}", part=part.part)
     return language.text("instances.part", part=part.part), meaning
 
 
-def _machine_sentence(row: Instance) -> Message:
+def machine_sentence(row: Instance) -> Message:
+    """Return a sentence about an instance: provider, GPUs and host."""
     is_complete = row.vcpus is not None and row.ram_bytes is not None
     return msg(
         "instances.sentence" if is_complete else "instances.sentence-short",

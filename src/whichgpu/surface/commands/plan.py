@@ -109,7 +109,7 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
     if row.machines * row.gpus_per_machine > row.gpus:
         count = text("plan.part-of-machines", n=row.gpus, all=row.machines * row.gpus_per_machine, machines=count)
     return [
-        f"{row.gpus}x {row.gpu_name}",
+        f"{row.gpus}x {row.gpu_name}" + ("" if row.role == "both" else f" ({text(f'plan.role-{row.role}')})"),
         what,
         count,
         row.price_observed_at,

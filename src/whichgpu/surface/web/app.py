@@ -23,8 +23,9 @@ from whichgpu.surface.web.routes import ask_worker, endpoint
 from whichgpu.surface.web.server.gate import AccessRules, Gate
 from whichgpu.surface.web.server.service import Service, page_question
 from whichgpu.surface.web.vega_bundle import is_cached
-from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.views import START
 
+FORMATS = {"": "html", "html": "file", "json": "json", "csv": "csv", "md": "md"}  # Formats of a page by the ending of its URL.
 STATUS_KINDS = {404: "not-found", 405: "method"}
 
 
@@ -46,6 +47,8 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
             Route("/assets/vega.js", endpoint(script)),
             Route("/", endpoint(first)),
             Route("/{name}/{chart}.svg", endpoint(picture)),
+            Route("/{name}/{subject}/{chart}.svg", endpoint(subject_picture)),
+            Route("/{name}/{subject}", endpoint(subject_page)),
             Route("/{name}", endpoint(page)),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
@@ -57,8 +60,9 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
 
 
 async def first(request: Request) -> Response:
-    """Respond to `/` with the first page of the navigation."""
-    return await _page(request, PAGES[0], "html")
+    """Respond to `/` with the start page."""
+    question = page_question(START, "html", request.url.query, language_of(request).code)
+    return answer_response(request, await ask_worker(request, {**question, "hurry": True}))
 
 
 async def page(request: Request, name: str) -> Response:
@@ -66,7 +70,20 @@ async def page(request: Request, name: str) -> Response:
     stem, _, ending = name.partition(".")
     if ending and ending not in CONTENT_TYPES:
         raise HttpRefusal(404, "not-found")
-    return await _page(request, stem, {"": "html", "html": "file"}.get(ending, ending))
+    return await _page(request, stem, FORMATS.get(ending, ending))
+
+
+async def subject_page(request: Request, name: str, subject: str) -> Response:
+    """Respond with the page of one GPU, model or instance; its name may contain dots, which are no ending."""
+    stem, _, ending = subject.rpartition(".")
+    if stem and ending in FORMATS:
+        return await _page(request, name, FORMATS[ending], subject=stem)
+    return await _page(request, name, "html", subject=subject)
+
+
+async def subject_picture(request: Request, name: str, subject: str, chart: str) -> Response:
+    """Respond with one chart of the page of a GPU, model or instance as SVG."""
+    return await _page(request, name, "svg", chart, subject)
 
 
 async def picture(request: Request, name: str, chart: str) -> Response:
@@ -80,8 +97,8 @@ async def script(request: Request) -> Response:
     return answer_response(request, await ask_worker(request, {"kind": "script"}, drawing=not is_cached()), cache_control)
 
 
-async def _page(request: Request, name: str, ending: str, chart: str = "") -> Response:
-    question = page_question(name, ending, request.url.query, language_of(request).code, chart)
+async def _page(request: Request, name: str, ending: str, chart: str = "", subject: str | None = None) -> Response:
+    question = page_question(name, ending, request.url.query, language_of(request).code, chart, subject)
     return answer_response(request, await ask_worker(request, question, drawing=ending in ("svg", "file")))
 
 

@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec.structs import replace
@@ -27,11 +27,12 @@ from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.tables import Rows
 from whichgpu.surface.web.command_replies import catalog, client_error, status_of
+from whichgpu.surface.web.failure import failure_content
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.rest.endpoints import parameter_name
-from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.views import PAGES, START
 from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ALIASES
 
@@ -47,6 +48,7 @@ class View(msgspec.Struct, frozen=True):
     fields: Mapping[str, Field]
     defaults: State
     show: Callable[[Page], PageContent]
+    subject: str = ""  # Field whose value is part of the path, such as the GPU of `/gpu/t4`.
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ class Page(msgspec.Struct, frozen=True):
     state: State
     language: Language
     query: str = ""
+    hurry: bool = False  # Whether parts that take long to compute may be left out.
 
     @property
     def name(self) -> str:
@@ -64,11 +67,15 @@ class Page(msgspec.Struct, frozen=True):
 
     def url(self, **changes: Any) -> str:
         """Return the URL of this page with some fields changed; None leaves a field out."""
-        return with_language(address(self.name, self.view, self.state | changes), language_in(self.query))
+        return with_language(address(self.view, self.state | changes), language_in(self.query))
 
     def other_format(self, ending: str) -> str:
         """Return the URL of this page with the same field values as .json, .csv, .md or .html."""
-        return with_language(address(f"{self.name}.{ending}", self.view, self.state), language_in(self.query))
+        return with_language(address(self.view, self.state, f".{ending}"), language_in(self.query))
+
+    def chart_url(self, chart: str) -> str:
+        """Return the URL of a chart of this page as SVG."""
+        return with_language(address(self.view, self.state, f"/{chart}.svg"), language_in(self.query))
 
     def number(self, name: str, high: int) -> int:
         """Return the whole number in a field, limited to the range from 1 to `high`."""
@@ -96,6 +103,7 @@ class PageContent(msgspec.Struct, frozen=True):
 
     `command` is the command with the same answer, and its request: it is shown as a line to copy, and answers the .json, .csv and
     .md formats. A page without such a command has a `document` and a `table` (header, rows) instead.
+    `location` is the URL to which a browser is sent instead, if it is set.
     `charts` are Vega-Lite specs by name, drawn in the browser or, without JavaScript, at `<page>/<chart>.svg`.
     """
 
@@ -106,22 +114,23 @@ class PageContent(msgspec.Struct, frozen=True):
     document: Any = None
     table: tuple[Sequence[str], Rows] | None = None
     status: int = 200
+    location: str = ""
 
 
 _DECLARED: dict[str, View] = {}
 
 
 def view(
-    name: str, *requests: type, extra: Mapping[str, Field] | None = None, defaults: State | None = None
+    name: str, *requests: type, extra: Mapping[str, Field] | None = None, defaults: State | None = None, subject: str = ""
 ) -> Callable[[Callable[[Page], PageContent]], Callable[[Page], PageContent]]:
-    """Declare a page with the fields of `requests` and its `extra` fields."""
+    """Declare a page with the fields of `requests` and its `extra` fields; the value of the field `subject` is in its path."""
     fields = {parameter_name(one): one for kind in requests for one in page_fields(kind).values()}
     fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
 
     def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
         switches = {name: False for name, one in fields.items() if one.is_switch and not one.has_negative}
         empty = {name: () if one.is_list else switches.get(name) for name, one in fields.items()}
-        _DECLARED[name] = View(name, requests, fields, empty | (defaults or {}), show)
+        _DECLARED[name] = View(name, requests, fields, empty | (defaults or {}), show, subject)
         return show
 
     return declare
@@ -143,10 +152,13 @@ def page_fields(request: type) -> Mapping[str, Field]:
     return dict(sorted(fields.items(), key=lambda item: not item[1].argument))
 
 
-def read_state(view: View, query: str) -> State:
-    """Return the values of a page's fields that the query of a URL sets, defaults for the others."""
+def read_state(view: View, query: str, subject: str | None = None) -> State:
+    """Return the values of a page's fields that a URL sets, defaults for the others; `subject` is what its path names."""
+    if subject is not None and not view.subject:
+        raise unknown_word("page", f"{view.name}/{subject}"[:80], PAGES)
     state = dict(view.defaults)
-    for name, texts in _texts_by_name(query).items():
+    texts_by_name = _texts_by_name(query) | ({} if subject is None else {view.subject: [subject]})
+    for name, texts in texts_by_name.items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
             state[name] = _read(name, view.fields[name], texts)
             if name == "model":
@@ -173,20 +185,27 @@ def without_invalid(view: View, query: str) -> tuple[str, State] | None:
     return None
 
 
-def address(path: str, view: View, state: State, always: str = "") -> str:
-    """Return the URL of a page with these field values: only those that differ from the defaults, and the one named `always`."""
-    different = [name for name in view.fields if state[name] != view.defaults[name] or name == always]
+def address(view: View, state: State, ending: str = "", always: str = "") -> str:
+    """Return the URL of a page with these field values: only those that differ from the defaults, and the one named `always`.
+
+    `ending` comes after the path, such as `.json`.
+    """
+    path = "" if view.name == START and not ending else view.name
+    if view.subject:
+        path += f"/{quote(str(state[view.subject]), safe='')}"
+    different = [name for name in view.fields if (state[name] != view.defaults[name] or name == always) and name != view.subject]
     changed = {name: state[name] for name in different if state[name] is not None}
     texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in changed.items()}
     query = urlencode(texts, doseq=True)
-    return f"/{path}?{query}" if query else f"/{path}"
+    return f"/{path}{ending}?{query}" if query else f"/{path}{ending}"
 
 
 def error_content(template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, **content: Any) -> PageContent:
     """Return the content of a page that displays an error next to its form."""
     body = client_error(error, page.language)
     document = {"ok": False, "error": body}
-    return PageContent(template, {**context, "error": body}, document=document, status=status_of(error), **content)
+    values = {**context, "error": body, **failure_content(error, page)}
+    return PageContent(template, values, document=document, status=status_of(error), **content)
 
 
 def _texts_by_name(query: str) -> dict[str, list[str]]:

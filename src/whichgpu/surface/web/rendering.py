@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
+from whichgpu.api.prices.newest_price import newest_price_day
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
 from whichgpu.base.messages import Language, Message, msg
@@ -24,10 +26,10 @@ from whichgpu.surface import tables
 from whichgpu.surface.cells import heading
 from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
-from whichgpu.surface.web.command_replies import HttpReply, client_error, command_reply, error_reply, status_of
+from whichgpu.surface.web.command_replies import HttpReply, catalog, client_error, command_reply, error_reply, status_of
 from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
-from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.views import NAVIGATION, PAGES
 from whichgpu.surface.web.views.single_file import single_file
 
 HERE = Path(__file__).parent
@@ -38,12 +40,24 @@ CONTENT_TYPES |= {"html": HTML, "file": HTML, "part": COMMAND_TYPES["json"], "sv
 FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% block answer %}{{ inside }}{% endblock %}'
 
 
-def render_page(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> HttpReply:
-    """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format."""
+def render_page(
+    name: str,
+    ending: str,
+    query: str,
+    language: Language,
+    chart: str | None = None,
+    subject: str | None = None,
+    hurry: bool = False,
+) -> HttpReply:
+    """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format.
+
+    `subject` is what the URL's path names after the page, such as the GPU of `/gpu/t4`; `hurry` permits the page to leave out
+    what takes long to compute.
+    """
     try:
         language_in(query)
         view = view_named(name)
-        page = Page(view, read_state(view, query), language, query)
+        page = Page(view, read_state(view, query, subject), language, query, hurry)
         unknown = unknown_parameters(view, query)
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))
@@ -51,7 +65,10 @@ def render_page(name: str, ending: str, query: str, language: Language, chart: s
         content = replace(content, charts={key: _localised(spec, language) for key, spec in content.charts.items()})
         return _render(page, content, ending, chart)
     except WhichGpuError as error:
-        return error_page(error, ending, language, name if name in PAGES else None, query)
+        if subject is None:
+            return error_page(error, ending, language, name if name in PAGES else None, query)
+        reply = error_page(error, ending, language, query=query)
+        return replace(reply, status=404) if isinstance(error, UnknownName) else reply
 
 
 def error_page(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> HttpReply:
@@ -69,11 +86,11 @@ def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, 
     view = view_named(name) if name else None
     valid = without_invalid(view, query) if view else None
     if name is None or view is None or valid is None:
-        return {"again": f"/{name or PAGES[0]}", "choices": [(choice, "") for choice in choices]}
+        return {"again": f"/{name or ''}", "choices": [(choice, "") for choice in choices]}
     parameter, state = valid
     is_single = not isinstance(state.get(parameter, ()), tuple)
-    urls = [(choice, address(name, view, state | {parameter: choice}, parameter) if is_single else "") for choice in choices]
-    return {"again": address(name, view, state), "choices": urls}
+    urls = [(choice, address(view, state | {parameter: choice}, always=parameter) if is_single else "") for choice in choices]
+    return {"again": address(view, state), "choices": urls}
 
 
 def render_framed(inside: Markup, title: str, language: Language, query: str) -> str:
@@ -87,6 +104,8 @@ def _render(page: Page, content: PageContent, ending: str, chart: str | None) ->
         return _render_data(page, content, ending)
     if ending == "svg":
         return _render_chart(content, chart or "")
+    if content.location:
+        return HttpReply(303, CONTENT_TYPES["html"], b"", {"Location": content.location})
     context = _common(page.name, page.language, page.query) | _page_context(page, content)
     template = environment().get_template(content.template)
     if ending == "html":
@@ -141,7 +160,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
 
     return {
         "name": name,
-        "pages": [(page, text(f"web.page-{page}")) for page in PAGES],
+        "pages": [(page, text(f"web.page-{page}")) for page in NAVIGATION],
         "text": text,
         "say": say,
         "label": lambda field: heading(field, language),
@@ -151,6 +170,10 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "named_lang": code,
         "languages": language_choices(query, language.code),
         "unknown": (),
+        "prices_seen": None,
+        "bad_field": "",
+        "reasons": (),
+        "relaxation": None,
         "version": __version__,
     }
 
@@ -162,11 +185,18 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "state": page.state,
         "url": page.url(),
         "unknown": unknown_parameters(page.view, page.query),
+        "prices_seen": _prices_seen(),
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
         "charts_json": Markup(charts),
         **content.context,
     }
+
+
+def _prices_seen() -> tuple[str, int] | None:
+    """Return the newest day on which a price was seen and its age in days; None if there are no prices."""
+    day = newest_price_day(catalog())
+    return (day.isoformat(), (date.today() - day).days) if day else None
 
 
 @pass_context

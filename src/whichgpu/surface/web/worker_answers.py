@@ -124,7 +124,9 @@ def page(question: Question, language: Language, progress: Progress | None) -> H
     """Return a web page as an HTTP reply, in the format that `question` names."""
     from whichgpu.surface.web.rendering import render_page
 
-    return render_page(question["name"], question["ending"], question["query"], language, question.get("chart"))
+    chart, subject = question.get("chart"), question.get("subject")
+    hurry = bool(question.get("hurry"))
+    return render_page(question["name"], question["ending"], question["query"], language, chart, subject, hurry)
 
 
 def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001

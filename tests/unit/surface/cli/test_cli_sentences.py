@@ -21,6 +21,7 @@ CATALOG = Catalog()
         ),
         ("rent a gpu to train resnet50 in 24 hours", "recommend train resnet50 --deadline=24h"),
         ("best gpu to run llama 3.1 70b under 3k usd", "recommend chat llama-3.1-70b --buy --budget=3000usd"),
+        ("which gpu for a 70b", "recommend chat 70b"),
         (
             "gpu to serve llama-3.1-8b at 5 requests/s for 2 usd per hour",
             "recommend serve llama-3.1-8b --rate=5/s --budget=2usd/h",

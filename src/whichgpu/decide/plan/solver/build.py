@@ -10,13 +10,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.catalog.engines.engine import Engine, may_run_on
+from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
-from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem
+from whichgpu.decide.plan.role_capacity import DISAGGREGATING_ENGINES
+from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
 from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet.pools import ROLES
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -91,16 +94,21 @@ def build(
     mixes = [np.array([bucket.share for bucket in one.traffic.buckets]) for one in models]
     parts = [rates[:, [m]] * mix[None, :] for m, mix in enumerate(mixes)]
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
-    replicas = []
+    replicas, workers = [], []
     for one in models:
-        replicas.append(tuple(tuple(row) for row in _replicas_by_pool(one, gpu_pools)))
+        found = _replicas_by_pool(one, gpu_pools)
+        workers.append([[each for each in row if each.role != "both"] for row in found])
+        replicas.append(tuple(tuple(each for each in row if each.role == "both") for row in found))
         if progress:
             progress(len(replicas) / len(models))
     columns = [
         column
         for m in range(len(models))
         for place, gpu_pool in enumerate(gpu_pools)
-        for column in _columns(m, place, gpu_pool, replicas[m][place], alone=len(models) == 1)
+        for column in (
+            *_columns(m, place, gpu_pool, replicas[m][place], alone=len(models) == 1),
+            *_worker_columns(m, place, gpu_pool, workers[m][place]),
+        )
     ]
     problem = Problem(
         pools=tuple(one.pool for one in gpu_pools),
@@ -129,20 +137,43 @@ def table_of(formulation: Formulation, columns: tuple[Column, ...]) -> Formulati
     service = formulation.problem.late or _late_service(models, late)
     problem = replace(
         formulation.problem,
-        columns=tuple(f"{models[one.model].name} on {one.replica.tp}x {gpu_pools[one.pool_index].gpu.name}" for one in columns),
+        columns=tuple(_column_name(one, models, gpu_pools) for one in columns),
         pool_of=np.array([column.pool_index for column in columns], dtype=np.int64),
         uses=np.array([gpus_taken(column, gpu_pools[column.pool_index]) for column in columns], dtype=np.int64),
         rates=rates,
         late=None if service is None else replace(service, rates=late),
+        workers=_roles(columns, gpu_pools),
     )
     return replace(formulation, problem=problem, columns=columns)
 
 
+def _column_name(column: Column, models: Sequence[ServedModel], gpu_pools: Sequence[GpuPool]) -> str:
+    name = f"{models[column.model].name} on {column.replica.tp}x {gpu_pools[column.pool_index].gpu.name}"
+    return name if column.replica.role == "both" else f"{name} ({column.replica.role})"
+
+
+def _roles(columns: Sequence[Column], gpu_pools: Sequence[GpuPool]) -> Workers | None:
+    """Return the roles of columns, linked by model, place and format of the KV cache; None if all are aggregated."""
+    keys = [
+        None if one.replica.role == "both" else (one.model, gpu_pools[one.pool_index].place, one.replica.cache) for one in columns
+    ]
+    links = {key: place for place, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
+    if not links:
+        return None
+    roles = [ROLES.index(one.replica.role) for one in columns]
+    return Workers(np.array(roles), np.array([-1 if key is None else links[key] for key in keys]))
+
+
 def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[list[ReplicaCapacity]]:
-    """Return a model's replicas by pool of machines and tensor-parallel degree, with their capacities on time and late."""
+    """Return a model's replicas by pool of machines and tensor-parallel degree, with their capacities on time and late.
+
+    Engines that send KV caches also have prefill workers and decode workers on owned GPUs, which share a network.
+    """
     kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
-    return replica_capacities(model.request, model.traffic.buckets, model.objectives, kinds, max_tp)
+    able = (model.request.workload.engine or default_engine()) in DISAGGREGATING_ENGINES
+    split = [able and bool(one.place) for one in gpu_pools]
+    return replica_capacities(model.request, model.traffic.buckets, model.objectives, kinds, max_tp, split)
 
 
 def _late_service(models: Sequence[ServedModel], rates: Floats) -> LateService | None:
@@ -169,6 +200,14 @@ def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[Repli
         count = gpu_pool.pool.size // replica.tp if alone and not gpu_pool.owned else 1
         if not dominated and count >= 1:
             columns.append(Column(model, place, replica, count))
+    return columns
+
+
+def _worker_columns(model: int, place: int, gpu_pool: GpuPool, workers: Sequence[ReplicaCapacity]) -> list[Column]:
+    """Return prefill and decode workers that no smaller one of the same role beats per GPU; a machine may have both."""
+    columns: list[Column] = []
+    for role in ("prefill", "decode"):
+        columns += _columns(model, place, gpu_pool, [one for one in workers if one.role == role], alone=False)
     return columns
 
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
-from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem, Solution
+from whichgpu.decide.plan.solver.problem import BOTH, Floats, Ints, Problem, Solution
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -22,6 +22,8 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
     factor = program.variable(-1.0)
     by_column: dict[int, list[tuple[int, float]]] = {j: [] for j in np.flatnonzero(counts > 0).tolist()}
     width = problem.demand.shape[1]
+    decodes, workers = problem.decodes_only, problem.workers
+    flows: dict[tuple[int, int], list[tuple[int, float]]] = {}  # Prefill and decode variables by link and bucket.
     late: dict[int, list[int]] = {}  # Variables of the part of each bucket of requests that is served late.
     for b in np.flatnonzero(problem.demand[level] > 0).tolist():
         terms = []
@@ -29,7 +31,10 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
             for item in range(b, loads.shape[1], width):
                 if np.isfinite(loads[j, item]):
                     place = program.variable(0.0)
-                    terms.append((place, 1.0))
+                    if not decodes[j]:
+                        terms.append((place, 1.0))
+                    if workers is not None and workers.roles[j] != BOTH:
+                        flows.setdefault((int(workers.links[j]), b), []).append((place, 1.0 if decodes[j] else -1.0))
                     mine.append((place, float(loads[j, item])))
                     if item != b:
                         late.setdefault(b, []).append(place)
@@ -38,6 +43,8 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
         if at == level:
             missed = [(place, float(demand[b])) for b, places in late.items() if demand[b] > 0 for place in places]
             program.row([*missed, (factor, -limit)], -INFINITE, 0.0)
+    for linked in flows.values():
+        program.row(linked, 0.0, 0.0)
     share = problem.room if room is None else room
     rows = {j: program.row(terms, -INFINITE, share * float(counts[j])) for j, terms in by_column.items()}
     relaxed = program.relax()

@@ -3,6 +3,7 @@
 minimise  the cost of an average hour
 subject   every bucket of requests is served at every level of load, split freely between replicas
           no more of a model's requests are served late than its percentile allows
+          what prefill workers serve of a bucket, decode workers that receive their KV caches serve as well
           a replica serves no more than its throughput less the headroom
           replicas run on machines; machines stay within what is owned, on offer and allowed
 """
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+BOTH, PREFILL, DECODE = 0, 1, 2  # Roles of columns.
 OWNED = "owned"  # The term of owned GPUs.
 
 
@@ -83,6 +85,21 @@ class LateService(msgspec.Struct, frozen=True):
         return replace(self, rates=self.rates[columns])
 
 
+class Workers(msgspec.Struct, frozen=True):
+    """Roles of columns in disaggregated serving: a request prefilled by one column is decoded by another of the same link.
+
+    `links[j]` numbers the columns that send each other KV caches: of one model, in one place, with the same KV-cache format.
+    """
+
+    roles: Ints  # BOTH, PREFILL or DECODE, by column
+    links: Ints  # -1 for aggregated columns
+
+    def of_columns(self, columns: Ints) -> Workers | None:
+        """Return the roles of some columns, by index; None if all of these are aggregated."""
+        roles = self.roles[columns]
+        return Workers(roles, self.links[columns]) if roles.any() else None
+
+
 class Problem(msgspec.Struct, frozen=True):
     """A fleet plan to solve. Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
 
@@ -109,6 +126,7 @@ class Problem(msgspec.Struct, frozen=True):
     spot_share: float = 1.0  # largest share of rented GPUs that may be spot
     buckets: tuple[str, ...] = ()
     late: LateService | None = None  # None if every request must be served within its objectives
+    workers: Workers | None = None  # None if every column is aggregated: it serves both prefill and decode
 
     @property
     def levels(self) -> int:
@@ -134,7 +152,18 @@ class Problem(msgspec.Struct, frozen=True):
             uses=self.uses[columns],
             rates=self.rates[columns],
             late=None if self.late is None else self.late.of_columns(columns),
+            workers=None if self.workers is None else self.workers.of_columns(columns),
         )
+
+    @property
+    def aggregated(self) -> Bools:
+        """Return a mask of the columns that serve both prefill and decode."""
+        return np.ones(len(self.columns), dtype=bool) if self.workers is None else self.workers.roles == BOTH
+
+    @property
+    def decodes_only(self) -> Bools:
+        """Return a mask of the columns that are decode workers."""
+        return np.zeros(len(self.columns), dtype=bool) if self.workers is None else self.workers.roles == DECODE
 
     @property
     def best_rates(self) -> Floats:
@@ -183,7 +212,7 @@ class Problem(msgspec.Struct, frozen=True):
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.best_rates > 0, each[:, None] / self.best_rates, np.inf)
+            return np.where((self.best_rates > 0) & self.aggregated[:, None], each[:, None] / self.best_rates, np.inf)
 
 
 class Solution(msgspec.Struct, frozen=True):

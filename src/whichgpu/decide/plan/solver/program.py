@@ -10,7 +10,7 @@ import numpy as np
 from whichgpu.decide.plan.solver.bound import Fees
 from whichgpu.decide.plan.solver.job_rows import job_rows
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
-from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Problem
+from whichgpu.decide.plan.solver.problem import BOTH, DECODE, OWNED, PREFILL, Bools, Floats, Ints, Problem
 
 MAX_MACHINES = 5000  # Most machines of one kind.
 MIN_SHARE = 1e-9  # A smaller share of a bucket counts as none.
@@ -77,6 +77,7 @@ class Program:
                 self.shares[level, at, b] = rows.variable(0.0, self.scale, whole=problem.slices is not None)
         self.changes: list[int] = []
         self._serve()
+        self._link()
         self._place()
         self.job_shares = job_rows(problem, rows, self.machines, self.pools)
         self._limits()
@@ -94,8 +95,10 @@ class Program:
         }
         by_column: dict[tuple[int, int], list[tuple[int, float]]] = {key: [] for key in self.counts}
         parts: dict[tuple[int, int, int], list[int]] = {}  # Share variables, on time and late, by level, column and bucket.
+        decodes = problem.decodes_only[self.chosen]
         for (level, at, b), place in self.shares.items():
-            by_bucket[level, b % self.width].append((place, 1.0))
+            if not decodes[at]:  # The decoding of a bucket is required by the rows of `_link`.
+                by_bucket[level, b % self.width].append((place, 1.0))
             by_column[level, at].append((place, float(self.loads[level, at, b]) / self.scale))
             parts.setdefault((level, at, b % self.width), []).append(place)
         self.demand_rows = {key: rows.row(terms, self.scale, self.scale) for key, terms in by_bucket.items()}
@@ -112,6 +115,20 @@ class Program:
                 model = int(problem.late.model_of[b - self.width])
                 late[level, model].append((place, float(problem.demand[level, b - self.width])))
         self.late_rows = {key: rows.row(late[key], -INFINITE, limit * self.scale) for key, (_, limit) in limits.items()}
+
+    def _link(self) -> None:
+        """Add rows that require decode workers for all that prefill workers serve of a bucket, and nothing else."""
+        workers = self.problem.workers
+        if workers is None:
+            return
+        flows: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
+        for (level, at, b), place in self.shares.items():
+            j = int(self.chosen[at])
+            if workers.roles[j] != BOTH:
+                side = 1.0 if workers.roles[j] == DECODE else -1.0
+                flows.setdefault((level, int(workers.links[j]), b % self.width), []).append((place, side))
+        for terms in flows.values():
+            self.rows.row(terms, 0.0, 0.0)
 
     def _place(self) -> None:
         """Add rows that require enough machines for the GPUs of the replicas, per load level and pool of machines."""
@@ -269,12 +286,25 @@ def servable(problem: Problem) -> Bools:
 
     Buckets that can only be served late count as not servable if they have more requests than may be late.
     """
-    on_time: Bools = np.any(problem.rates > 0, axis=0) | np.all(problem.demand <= 0, axis=0)
+    on_time: Bools = _reached(problem, problem.rates) | np.all(problem.demand <= 0, axis=0)
     if problem.late is None:
         return on_time
-    served: Bools = on_time | np.any(problem.late.rates > 0, axis=0)
+    served: Bools = on_time | _reached(problem, problem.best_rates)
     for (_, model), (demand, limit) in problem.late_limits().items():
         only_late = served & ~on_time & (problem.late.model_of == model)
         if demand[only_late].sum() > limit * (1 + 1e-9):
             served &= ~only_late
+    return served
+
+
+def _reached(problem: Problem, rates: Floats) -> Bools:
+    """Return a mask of the buckets that some aggregated column serves at these rates, or a prefill and a linked decode worker."""
+    served: Bools = np.any(rates[problem.aggregated] > 0, axis=0)
+    workers = problem.workers
+    if workers is None:
+        return served
+    for link in np.unique(workers.links[workers.links >= 0]).tolist():
+        mine = workers.links == link
+        both = [np.any(rates[mine & (workers.roles == role)] > 0, axis=0) for role in (PREFILL, DECODE)]
+        served = served | (both[0] & both[1])
     return served

@@ -15,6 +15,7 @@ from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
+from whichgpu.decide.plan.solver.with_workers import solve_with_workers
 
 MAX_RELAXED = 60_000  # The linear relaxation of all columns is solved if it has at most this many variables.
 MIN_USED = 1e-6  # Fewer replicas of a column in the linear relaxation count as none.
@@ -32,6 +33,8 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     if not servable(problem).all():
         return None
     progress = progress or (lambda _: None)
+    if problem.workers is not None:
+        return solve_with_workers(problem, seconds, gap, solve, progress)
     free = undominated(problem) & ~dominated_pools(problem)[problem.pool_of]
     if problem.levels > 1 and _levels_independent(problem, free):
         return _by_level(problem, seconds, gap, progress)

@@ -11,7 +11,7 @@ import msgspec
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.collective_parameters import collective_parameters
-from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.memory.kv import kv_bytes_per_token
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
@@ -28,10 +28,19 @@ class Port(msgspec.Struct, frozen=True):
 
 
 def port_of(
-    workload: Workload, shape: Transformer, gpu: Gpu, gpus: int, instance: Instance | None = None, same_machine: bool = False
+    workload: Workload,
+    shape: Transformer,
+    gpu: Gpu,
+    gpus: int,
+    instance: Instance | None = None,
+    same_machine: bool = False,
+    fabric: Fabric | None = None,
 ) -> Port:
-    """Return the port of a replica of `gpus` GPUs: their share of the machine's network, or their links within one machine."""
-    fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
+    """Return the port of a replica of `gpus` GPUs: their share of the machine's network, or their links within one machine.
+
+    `fabric` says how the GPUs are linked if that is known.
+    """
+    fabric = fabric or fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
     simple = collective_parameters()  # NCCL uses its protocol Simple for large messages.
     if same_machine:
         bandwidth, kind = fabric.bus_bandwidth(2), fabric.kind

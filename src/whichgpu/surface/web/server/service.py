@@ -22,16 +22,24 @@ from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import WORKER, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings
 from whichgpu.surface.web.uploads import Uploads
 from whichgpu.surface.web.vega_bundle import is_cached
-from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.views import PAGES, START
 
 
-def page_question(name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "") -> dict[str, Any]:
-    """Return the message that asks a worker process for a page in the format `ending`, or for one chart of it."""
-    return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart}
+def page_question(
+    name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "", subject: str | None = None
+) -> dict[str, Any]:
+    """Return the message that asks a worker process for a page in the format `ending`, or for one chart of it.
+
+    `subject` is what the URL's path names after the page.
+    """
+    return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart, "subject": subject}
 
 
 # Every worker answers these before it is ready, so that no client's first question waits for tables to be loaded.
-WARM_QUESTIONS: tuple[Question, ...] = tuple(map(page_question, ("recommend", "fit", "gpus")))
+WARM_QUESTIONS: tuple[Question, ...] = (
+    *map(page_question, ("recommend", "fit", "gpus")),
+    {**page_question(START), "hurry": True},
+)
 FIRST_CHART = page_question("fit", "svg", chart="memory")  # Loads vl-convert, which takes seconds.
 CHART_WORKER_NICE, JOB_NICE = 5, 10
 QUIET_SECONDS = 2.0  # Seconds without a question after which the chart worker is warmed up.
@@ -61,6 +69,7 @@ class Service:
         self.answers = AnswerCache(limits.cache_bytes, limits.cache_entries)
         self.jobs = Jobs(limits, replace(settings, warm=(), nice=JOB_NICE))
         self.uploads = Uploads(limits)
+        self._later: dict[Hashable, asyncio.Task[None]] = {}  # Answers being computed that nobody waits for.
         self._waiting: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._stamp = (-STAMP_SECONDS, "")
@@ -75,6 +84,8 @@ class Service:
 
     async def close(self) -> None:
         """Stop workers, jobs and uploads."""
+        for task in self._later.values():
+            task.cancel()
         await asyncio.gather(self.jobs.close(), self.pool.close(), self.chart_pool.close())
         self.uploads.close()
 
@@ -90,8 +101,17 @@ class Service:
             await self.ask(FIRST_CHART, "", drawing=True)
 
     def cached(self, question: Question) -> Answer | None:
-        """Return the cached answer to a question for the workers, or None."""
-        return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
+        """Return the cached answer to a question for the workers, or None.
+
+        For a question in a hurry it is the whole answer; until a worker has computed that, one that leaves out some parts.
+        """
+        stamped = {**question, "stamp": self._data_stamp()}
+        if not stamped.pop("hurry", False):
+            return self.answers.get(_key(stamped))
+        whole = self.answers.get(_key(stamped))
+        if whole is None:
+            self._compute_later(stamped)
+        return whole or self.answers.get(_key({**stamped, "hurry": True}))
 
     def add_stream(self, client: str) -> None:
         """Count one more open stream of job events of a client; raise `HttpRefusal` if there are too many."""
@@ -127,6 +147,19 @@ class Service:
             self._waiting[client] -= 1
             if not self._waiting[client]:
                 del self._waiting[client]
+
+    def _compute_later(self, question: Question) -> None:
+        """Compute and cache the answer to a question without waiting for it."""
+        key = _key(question)
+        if key in self._later:
+            return
+
+        async def compute() -> None:
+            with contextlib.suppress(HttpRefusal):
+                await self.ask(question, "")
+
+        task = self._later[key] = asyncio.ensure_future(compute())
+        task.add_done_callback(lambda _: self._later.pop(key, None))
 
     def _cache_warm_answer(self, question: Question, answer: Answer) -> None:
         """Cache the answer to a warm-up question, which a worker computes while it starts."""

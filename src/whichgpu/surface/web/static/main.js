@@ -2,7 +2,7 @@
 import { drawCharts } from "./charts.js";
 import { startCopying } from "./copy.js";
 import { startDays } from "./day.js";
-import { startForms } from "./forms.js";
+import { show, startForms } from "./forms.js";
 import { startSliders } from "./sliders.js";
 import { startSorting } from "./sorting.js";
 import { startTheme } from "./themes.js";
@@ -16,3 +16,9 @@ startSliders();
 startDays();
 startTraces();
 drawCharts();
+
+// Parts that were not computed yet when the page was sent are fetched a little later.
+const WAIT = 1500; // milliseconds
+const renew = () => document.querySelector("[data-pending]") && setTimeout(() => show(location.pathname + location.search, { push: false }), WAIT);
+document.addEventListener("answered", renew);
+renew();

@@ -1,5 +1,8 @@
-"""The pages, in the order of the navigation; the module of each name declares it with `@view`. The first is also "/"."""
+"""The pages: the start page, those of the navigation in order, and those of one subject; `@view` declares each in its module."""
 
 from __future__ import annotations
 
-PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")
+START = "start"  # The page at "/".
+NAVIGATION = ("recommend", "fit", "compare", "gpus", "models", "prices", "plan", "accuracy", "sources")
+SUBJECTS = ("gpu", "model", "instance")  # Pages of one subject, whose name is in the path: `/gpu/t4`.
+PAGES = (START, *NAVIGATION, *SUBJECTS)

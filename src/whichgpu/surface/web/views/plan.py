@@ -13,10 +13,10 @@ from whichgpu.api.workloads import estimate_verb
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.web.page import Page, PageContent, error_content, page_fields, view
-from whichgpu.surface.web.views.fleet_panel import fleet_charts, fleet_content
+from whichgpu.surface.web.panels.fleet_panel import fleet_charts, fleet_content
+from whichgpu.surface.web.panels.server_panel import server_charts, server_content
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
-from whichgpu.surface.web.views.server_panel import server_charts, server_content
 from whichgpu.surface.web.views.shared import context_of, near_content, page_words
 
 DEFAULT_SERVER_GPU = "H100 SXM"

@@ -22,6 +22,7 @@ from whichgpu.surface.charts.prices import history_picture
 from whichgpu.surface.commands.offers import COMMON, Column, headline, notes, term_text, trailing_columns
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.panels.subjects import instance_url
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 
@@ -64,7 +65,7 @@ def prices(page: Page) -> PageContent:
             (name, language.text(f"offers.{name}"), SORT_FIELDS.get(name), sort_order(sort, SORT_FIELDS.get(name)))
             for name, _ in columns
         ],
-        "rows": [[cell(offer) for _, cell in columns] for offer in answer.offers],
+        "rows": [(instance_url(offer.provider, offer.instance), [cell(offer) for _, cell in columns]) for offer in answer.offers],
         "numeric": {"hour", "month", "gpu-hour", "round-trip"},
         "more": answer.matching - len(answer.offers),
         "next_limit": 4 * limit,

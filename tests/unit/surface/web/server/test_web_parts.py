@@ -166,7 +166,7 @@ VIEW = View("gpus", (), FIELDS, DEFAULTS, lambda _: PageContent("gpus.html", {})
 )
 def test_an_address_reads_back_as_the_same_state(fields: dict[str, Any]) -> None:
     state = DEFAULTS | fields
-    assert read_state(VIEW, address("gpus", VIEW, state).partition("?")[2]) == state
+    assert read_state(VIEW, address(VIEW, state).partition("?")[2]) == state
 
 
 def test_an_address_changed_in_one_thing() -> None:

@@ -11,7 +11,7 @@ from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.charts.serving import METRICS, curve_picture
 from whichgpu.surface.commands.render.serving import has_single_token_answers
-from whichgpu.surface.web.views.cards import Card, figure_card
+from whichgpu.surface.web.panels.cards import Card, figure_card
 
 
 def server_charts(serving: ServingAnswer, language: Language) -> dict[str, Spec]:

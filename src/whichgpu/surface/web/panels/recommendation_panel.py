@@ -9,7 +9,7 @@ from whichgpu.base.units import format_amount, format_duration, format_memory, f
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.surface.candidate_cells import user_wait
-from whichgpu.surface.web.views.cards import Card, card, figure_card
+from whichgpu.surface.web.panels.cards import Card, card, figure_card
 
 
 def cards(answer: RecommendAnswer, language: Language) -> list[Card]:

@@ -8,10 +8,10 @@ from typing import Any
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.offer import STALE_DAYS
-from whichgpu.decide.plan.plan_answer import PlanAnswer
+from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.charts.plan import alone_picture, hours_picture, objective_picture
-from whichgpu.surface.web.views.cards import Card, card, figure_card
+from whichgpu.surface.web.panels.cards import Card, card, figure_card
 
 
 def fleet_charts(answer: PlanAnswer, language: Language) -> dict[str, Spec]:
@@ -55,10 +55,16 @@ def _cards(answer: PlanAnswer, language: Language) -> list[Card]:
     return cards
 
 
+def _role(row: GroupRow, language: Language) -> str:
+    """Return the role of a group of prefill or decode workers in parentheses; empty for aggregated replicas."""
+    return "" if row.role == "both" else f" ({language.text(f'plan.role-{row.role}')})"
+
+
 def _groups(answer: PlanAnswer, language: Language) -> list[dict[str, Any]]:
     return [
         {
-            "gpus": f"{row.gpus}× {row.gpu_name}", "machine": f"{row.machines}× {row.provider} {row.instance}".strip(),
+            "gpus": f"{row.gpus}× {row.gpu_name}{_role(row, language)}",
+            "machine": f"{row.machines}× {row.provider} {row.instance}".strip(),
             "where": language.listed(filter(None, (row.region, language.text(f"term.{row.term}")))), "copies": row.copies,
             "each": row.gpus_per_copy, "batch": row.batch, "rate": significant(row.rate), "use": f"{row.utilisation:.0%}",
             "cost": significant(float(row.cost_per_hour.amount)), "currency": row.cost_per_hour.currency,
