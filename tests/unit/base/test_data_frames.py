@@ -18,8 +18,8 @@ def test_a_frame_has_the_rows_of_the_answer(package: str, monkeypatch: pytest.Mo
     def frame(rows: list[dict[str, Any]], **_: Any) -> list[dict[str, Any]]:
         return rows
 
-    monkeypatch.setitem(sys.modules, package, SimpleNamespace(DataFrame=frame))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, package, SimpleNamespace(DataFrame=frame))
     assert getattr(answer, f"to_{package}")() == answer.to_records()
-    monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(whichgpu.UsageError, match=f"needs the Python package {package}"):
         getattr(answer, f"to_{package}")()
