@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from whichgpu.base.messages import Language, Message
-from whichgpu.surface.python.recording_session import RecordedTable, RecordingSession
+from whichgpu.surface.commands.render.recording_session import RecordedTable, RecordingSession
 
 MAX_ROWS, MAX_LINES = 5, 5  # Rows of a table and lines of a section: all of it fits one printed page.
 # Sections in reading order: their headings, and the messages that belong to each. Ids that end in a dash are beginnings.

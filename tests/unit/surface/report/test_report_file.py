@@ -11,7 +11,7 @@ import pytest
 import whichgpu
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
-from whichgpu.surface.python.recording_session import RecordedTable
+from whichgpu.surface.commands.render.recording_session import RecordedTable
 from whichgpu.surface.report import report_file
 from whichgpu.surface.report.sections import Report, Section
 
