@@ -34,9 +34,9 @@ every_task = pytest.mark.parametrize("task", ["decode", "prefill"])
 
 
 def language_models() -> dict[str, Transformer]:
-    """Transformers of the catalog that generate text, by name."""
+    """Decoder-only transformers of the catalog, by name: the models these engines serve."""
     shapes = {model.id: find_model(model.id, CATALOG) for model in CATALOG.models}
-    return {name: one for name, one in shapes.items() if isinstance(one, Transformer) and one.has_kv_cache and one.causal}
+    return {name: one for name, one in shapes.items() if isinstance(one, Transformer) and one.causal and not one.encoder_layers}
 
 
 MODELS = language_models()

@@ -167,7 +167,7 @@ def _roles(columns: Sequence[Column], gpu_pools: Sequence[GpuPool]) -> Workers |
 def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[list[ReplicaCapacity]]:
     """Return a model's replicas by pool of machines and tensor-parallel degree, with their capacities on time and late.
 
-    Engines that send KV caches also have prefill workers and decode workers, in pools whose machines are in one place.
+    Engines that send KV caches also have prefill workers and decode workers on owned GPUs, which share a network.
     """
     kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]

@@ -73,6 +73,7 @@ def _row(
         "speed": significant(speed.value) if speed else "", "speed_raw": speed.value if speed else 0.0,
         "speed_range": _range(speed, language), "speed_bar": _bar(speed, longest[0]),
         "cost": significant(price.value) if price else "", "cost_raw": price.value if price else 0.0,
+        "currency": cost.offer.price_per_gpu_hour.currency if cost.offer else "",
         "cost_range": _range(price, language), "cost_bar": _bar(price, longest[1]),
         "share": min(round(100 * needed / usable), 100) if usable else None, "memory": format_memory(needed) if needed else "",
         "price": money_text(cost.offer.price_per_gpu_hour) if cost.offer else "",
