@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language
+from whichgpu.surface.web.command_replies import client_error, status_of
+from whichgpu.surface.web.page import Page, PageContent
 
-if TYPE_CHECKING:
-    from whichgpu.surface.web.page import Page
+
+def error_content(template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, **content: Any) -> PageContent:
+    """Return the content of a page that displays an error next to its form."""
+    body = client_error(error, page.language)
+    document = {"ok": False, "error": body}
+    values = {**context, "error": body, **failure_content(error, page)}
+    return PageContent(template, values, document=document, status=status_of(error), **content)
 
 
 def failure_content(error: WhichGpuError, page: Page) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
-from whichgpu.decide.plan.role_capacity import DISAGGREGATING_ENGINES
 from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
+from whichgpu.decide.roles.worker_rates import DISAGGREGATING_ENGINES
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.pools import ROLES
 
@@ -96,9 +96,9 @@ def build(
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
     replicas, workers = [], []
     for one in models:
-        found = _replicas_by_pool(one, gpu_pools)
-        workers.append([[each for each in row if each.role != "both"] for row in found])
-        replicas.append(tuple(tuple(each for each in row if each.role == "both") for row in found))
+        by_pool = _replicas_by_pool(one, gpu_pools)
+        workers.append([[each for each in row if each.role != "both"] for row in by_pool])
+        replicas.append(tuple(tuple(each for each in row if each.role == "both") for row in by_pool))
         if progress:
             progress(len(replicas) / len(models))
     columns = [

@@ -13,7 +13,8 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, significant
 from whichgpu.surface.commands.offers import money_text
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words
