@@ -30,7 +30,7 @@ ZEROS = """
     attention.mla_unsplit_clocks_per_key
 """.split()
 ONES = """
-    gemm.peak_share gemm.peak_share.fp32_128_lanes gemm.peak_share.bf16_in_fp32 gemm.peak_share.dequantised
+    gemm.peak_share gemm.peak_share.bf16_in_fp32 gemm.peak_share.dequantised
     gemm.arithmetic_slowdown gemm.misaligned_slowdown gemm.misaligned_slowdown.tf32 gemm.misaligned_slowdown.before_tma
     gemm.misaligned_slowdown.even gemm.transposed_slowdown.tf32_wgrad gemm.transposed_slowdown.tf32_dgrad gemm.bandwidth_share
     gemm.bandwidth_multiplier gemm.bandwidth_share.small_batched gemm.l2_speedup conv.l2_speedup conv.bandwidth_share
@@ -67,7 +67,7 @@ def toy(**changed: Any) -> GpuColumns:
     """Columns of the GPU with some of them changed; `sustained_rates={"fp16": 2e13}` changes one unit."""
     each: dict[str, float] = {"matrix_units": 1.0, "matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0,
                               "bulk_copies": 1.0,
-                              "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0,
+                              "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0,
                               "bandwidth": 1e12,
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
     units: dict[str, float] = {

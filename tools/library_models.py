@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
@@ -101,6 +102,21 @@ def timm_model(name: str) -> Any:
         return timm.create_model(name)
     except (NotImplementedError, RuntimeError):
         return on_meta(lambda: timm.create_model(name))
+
+
+@cache
+def timm_sizes() -> dict[str, int]:
+    """Image size of the published weights of each network of timm that takes square RGB pictures."""
+    load_torchvision()
+    import timm
+
+    sizes = {}
+    for name in timm.list_models():
+        config = timm.get_pretrained_cfg(name)
+        channels, height, width = config.input_size if config else (3, 224, 224)
+        if channels == 3 and height == width and not name.startswith("test_"):
+            sizes[name] = height
+    return sizes
 
 
 def on_meta(make: Callable[[], Any]) -> Any:

@@ -11,9 +11,10 @@ SIZES: dict[str, tuple[int, ...]] = {
     "ssd320_resnet50_fpn": (320,),
     "retinanet_resnext50_32x4d_fpn": (800,),
     "maskrcnn_resnet50_fpn": (800,),
+    "fasterrcnn_resnet50_fpn": (800,),
 }
-SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
-    "maskrcnn_resnet50_fpn": lambda side: (3, side, side * 42 // 25),  # 800 x 1344: COCO's pictures, padded to 32 pixels
+SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {  # 800 x 1344: COCO's pictures, padded to 32 pixels
+    name: lambda side: (3, side, side * 42 // 25) for name in ("maskrcnn_resnet50_fpn", "fasterrcnn_resnet50_fpn")
 }
 
 
@@ -109,9 +110,10 @@ def ssd320() -> Any:
     return one_stage(trunk, shared_head(4, 6, 91, 5, lambda: nn.ReLU6(inplace=True)))
 
 
-def mask_rcnn(classes: int = 91) -> Any:
+def mask_rcnn(classes: int = 91, masks: bool = True) -> Any:
     """Mask R-CNN, arXiv 1703.06870, on ResNet-50 with a pyramid: 1000 boxes a picture (512 in training), 100 masks (128).
 
+    Without masks it is Faster R-CNN, arXiv 1506.01497.
     The choice of boxes depends on the data: RoIAlign is traced as one gather of as many features as it writes, on the finest map.
     """
     from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
@@ -130,9 +132,10 @@ def mask_rcnn(classes: int = 91) -> Any:
             )
             self.scores, self.boxes = nn.Linear(1024, classes), nn.Linear(1024, 4 * classes)
             layers = [layer for _ in range(4) for layer in (nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True))]
-            self.masks = nn.Sequential(
-                *layers, nn.ConvTranspose2d(256, 256, 2, 2), nn.ReLU(inplace=True), nn.Conv2d(256, classes, 1)
-            )
+            if masks:
+                self.masks = nn.Sequential(
+                    *layers, nn.ConvTranspose2d(256, 256, 2, 2), nn.ReLU(inplace=True), nn.Conv2d(256, classes, 1)
+                )
 
         def aligned(self, features: Any, boxes: int, side: int) -> Any:
             batch = features.shape[0]
@@ -147,8 +150,8 @@ def mask_rcnn(classes: int = 91) -> Any:
                 x = nn.functional.relu(self.proposed(features))
                 outputs += [per_box(self.moved(x), 4), per_box(self.objectness(x), 1)]
             inside = self.hidden(self.aligned(maps[0], 512 if self.training else 1000, 7).flatten(1))
-            masks = self.masks(self.aligned(maps[0], 128 if self.training else 100, 14))
-            return [*outputs, self.scores(inside), self.boxes(inside), masks]
+            outputs += [self.scores(inside), self.boxes(inside)]
+            return [*outputs, self.masks(self.aligned(maps[0], 128 if self.training else 100, 14))] if masks else outputs
 
     return MaskRcnn()
 
@@ -157,4 +160,5 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "ssd320_resnet50_fpn": ssd320,
     "retinanet_resnext50_32x4d_fpn": retinanet,
     "maskrcnn_resnet50_fpn": mask_rcnn,
+    "fasterrcnn_resnet50_fpn": lambda: mask_rcnn(masks=False),
 }

@@ -84,6 +84,19 @@ def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
     assert page("start", "q=how+is+the+weather").status == 422
 
 
+def test_a_page_without_an_answer_has_reasons_and_a_change_that_works() -> None:
+    reply = page("recommend", "task=serve&model=llama-3.1-70b&budget=0.01usd%2Fh&rate=5%2Fs&mode=service")
+    assert reply.status == 422
+    html = reply.body.decode()
+    assert 'class="reasons-table"' in html
+    link = re.search(r'class="relax" href="/recommend\?([^"]+)"', html)
+    assert link is not None
+    assert page("recommend", unescape(link[1])).status == 200
+    for name, text in (("budget", "much"), ("gpu", "H1000"), ("seq_in", "many")):
+        html = page("recommend", f"{name}={text}").body.decode()
+        assert re.search(rf'name="{name}" value="{text}"[^>]* aria-invalid="true"', html), name
+
+
 def test_the_compare_page_has_bars_prices_and_reasons() -> None:
     html = page("compare", "name=H100+SXM,L4,T4&model=llama-3.1-8b").body.decode()
     assert html.count('class="bar"') == 4

@@ -25,8 +25,8 @@ from whichgpu.api.request.read import read_field
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.surface.cli.click_parts import SHARED_OPTIONS, click_command
 from whichgpu.surface.commands.command import DATA, command_named
+from whichgpu.surface.commands.render.recording_session import RecordedTable
 from whichgpu.surface.python import answer_display as showing
-from whichgpu.surface.python.recording_session import RecordedTable
 
 DAY = "2025-06-01"
 ROOM: dict[str, Any] = {"seq_in": 500, "seq_out": 100}

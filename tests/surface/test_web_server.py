@@ -44,6 +44,14 @@ def test_page_fragment_can_be_requested(server: Server) -> None:
     assert part["command"].startswith("whichgpu gpus")
 
 
+def test_the_server_says_that_it_lives_and_is_ready_and_lists_its_endpoints(server: Server) -> None:
+    assert server.get("/healthz").json() == {"ok": True}
+    assert server.get("/readyz").json()["workers"] >= 1
+    listing = server.get("/api/v1").json()
+    assert listing["endpoints"]["recommend"] == "/api/v1/recommend"
+    assert listing["openapi"] == "/api/v1/openapi.json"
+
+
 def test_first_answer_takes_less_than_a_second(server: Server) -> None:
     start = time.monotonic()
     assert server.get("/").status == 200

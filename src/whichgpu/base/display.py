@@ -35,6 +35,20 @@ def _renderer() -> AnswerRenderer:
     return _loaders[0]()
 
 
+def _package(name: str) -> Any:
+    """Return a package that is no dependency; raise `UsageError` if it is not installed."""
+    from importlib import import_module
+
+    from whichgpu.base.errors import UsageError
+    from whichgpu.base.messages import msg
+
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        message = msg("error.needs-extra", name=name)
+        raise UsageError("needs-extra", message, msg("hint.needs-package", name=name)) from missing
+
+
 class Chart(dict):  # type: ignore[type-arg]
     """A chart as a Vega-Lite spec. Notebooks that know Vega-Lite draw it, others display an SVG if vl-convert is installed."""
 
@@ -67,6 +81,14 @@ class Displayable:
     def to_records(self) -> list[dict[str, Any]]:
         """Return the answer's rows as flat dicts with equal keys and money as numbers, ready for a data frame."""
         return _renderer().records(self)
+
+    def to_pandas(self) -> Any:
+        """Return the rows of `to_records` as a pandas DataFrame; needs pandas."""
+        return _package("pandas").DataFrame(self.to_records())
+
+    def to_polars(self) -> Any:
+        """Return the rows of `to_records` as a polars DataFrame; needs polars."""
+        return _package("polars").DataFrame(self.to_records(), infer_schema_length=None)
 
     def chart(self, lang: str | None = None) -> Chart:
         """Return the answer's chart as a Vega-Lite spec: a dict that a notebook draws."""

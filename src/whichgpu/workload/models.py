@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".json", ".gguf", ".safetensors")
 INDEX = "model.safetensors.index.json"
 TRACED = ("python:", "torchvision:", "timm:")
+LIBRARIES = ("timm", "torchvision")  # Libraries of vision models whose operators are in the shipped tables.
 MAX_UNITS, MAX_LAYERS = 10**7, 64
 MAX_NAME_CHARACTERS = 4096  # Longest name or path accepted (PATH_MAX on Linux).
 
@@ -50,7 +52,7 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
     if name.startswith("mlp:"):
         return parse_mlp(name)
     if name.startswith(TRACED):
-        return _traced(name, trace)
+        return _traced(name, catalog, trace)
     if name.lower().endswith(SUFFIXES):
         return _from_file(Path(os.path.expanduser(name)))
     if name.startswith((".", "/", "~")) or "\\" in name:
@@ -112,11 +114,52 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
     key = model_key(name)
     exact = [model for model in catalog.models if name in model.names]
     matches = exact or [model for model in catalog.models if key and key in map(model_key, model.names)]
+    if not matches:
+        return library_model(name, catalog)
     if len(matches) > 1:
         choices = tuple(model.id for model in matches)
         message = msg("error.ambiguous-model", name=name)
         raise AmbiguousName("ambiguous-model", message, msg("hint.choices", choices=choices), choices)
-    return matches[0] if matches else None
+    return matches[0]
+
+
+def library_model(name: str, catalog: Catalog) -> Model | None:
+    """Return a vision model by its name in timm or torchvision, as `NAME` or `timm/NAME.WEIGHTS`; None if no table has it."""
+    owner, slash, rest = name.partition("/")
+    if slash and owner not in LIBRARIES:
+        return None
+    bare = (rest or name).partition(".")[0]
+    if slash and (listed := next((model for model in catalog.models if bare == model.id), None)):
+        return listed
+    keys = library_names(catalog)
+    return library_record(keys[key]) if (key := model_key(bare)) in keys else None
+
+
+def library_names(catalog: Catalog) -> dict[str, str]:
+    """Return the names of the vision models of libraries that are not in the catalog's list of models, by their keys."""
+    from whichgpu.workload.tables import table_names  # Imported here, since most requests need no tables.
+
+    listed = {part for model in catalog.models for part in (model.id, model.config.get("table"), *_pipeline_tables(model))}
+    return {model_key(name): name for name in table_names() if name not in listed}
+
+
+def library_record(name: str) -> Model:
+    """Return the record of a vision model of a library, made from its operator table."""
+    from whichgpu.catalog.model import Model
+    from whichgpu.workload.tables import table_images, table_parameters, tables_written
+
+    config = {"model_type": "traced", "table": name, "image": table_images(name)[0]}
+    recorded, source = tables_written(), "timm-1.0.30"
+    return Model(
+        name, name, (f"timm/{name}",), "vision", "timm", "apache-2.0", "", table_parameters(name), config, (source,), recorded,
+        recorded,
+    )  # fmt: skip
+
+
+def _pipeline_tables(model: Model) -> tuple[str, ...]:
+    """Return the names of the tables of the other parts of a diffusion model."""
+    pipeline = model.config.get("pipeline")
+    return (str(pipeline.get("vae_decoder")),) if isinstance(pipeline, Mapping) else ()
 
 
 def family_member(name: str, catalog: Catalog) -> Model | None:
@@ -158,6 +201,7 @@ def _sizes(words: frozenset[str]) -> frozenset[str]:
 def unknown_model(name: str, catalog: Catalog) -> UnknownName:
     """Return the error for an unknown model name, with the nearest known names."""
     owners = {alias: model.id for model in catalog.models for alias in model.names}
+    owners = {name: name for name in library_names(catalog).values()} | owners
     near = tuple(dict.fromkeys(owners[alias] for alias in nearest(name, owners, max_count=8)))[:5]
     if near:
         hint = msg("hint.nearest", choices=near)
@@ -166,7 +210,10 @@ def unknown_model(name: str, catalog: Catalog) -> UnknownName:
     return UnknownName("unknown-model", msg("error.unknown-model", name=name[:80]), hint, near)
 
 
-def _traced(name: str, trace: Tracer | None) -> Shape:
+def _traced(name: str, catalog: Catalog, trace: Tracer | None) -> Shape:
+    """Return the shape of a module traced for this request; without torch, that of a library's model from the shipped tables."""
+    if find_spec("torch") is None and (library := library_model(name.replace(":", "/", 1), catalog)):
+        return shape_from_config(library.config, library.id)
     if trace is None:
         raise UsageError("needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch"))
     shape = trace(name)

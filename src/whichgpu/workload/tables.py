@@ -2,11 +2,13 @@
 
 `catalog/data/operator_tables.bin` is one file, written by `tools/trace_vision.py`:
 
-    8 bytes   magic, b"WGPUTAB2"
+    8 bytes   magic, b"WGPUTAB3"
     4 bytes   length of the index, big-endian
-    index     JSON: {"written": date, "versions": {package: version}, "models": {NAME: [offset, length, {IMAGE: size}]}}
-    models    the blocks of a model, one for each image size (of `size` bytes, in this order), compressed together by LZMA since
-              they differ in little but numbers; offsets count from the end of the index
+    index     JSON: {"written": date, "versions": {package: version}, "groups": [[offset, length], …],
+              "models": {NAME: [group, start, parameters, {IMAGE: size}]}, "same": {NAME: NAME}}
+    groups    the blocks of some models with similar names, one for each image size, compressed together by LZMA since they
+              differ in little but numbers; offsets count from the end of the index. A model's blocks begin at byte `start` of its
+              decompressed group and have `size` bytes each. `same` names a model whose operators are those of another.
 
 A block is a JSON document: {"parameters": n, "kinds": […], "passes": {"train/fp32": …}}.
 
@@ -42,10 +44,11 @@ from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
-MAGIC = b"WGPUTAB2"
+MAGIC = b"WGPUTAB3"
 MAX_CACHED_TABLES = 128  # Tables cached in memory, each of a few hundred kB (set by judgement).
-# Raw LZMA has the shortest header; its 4 MiB dictionary spans two image sizes of any model, which differ little.
+# Raw LZMA has the shortest header; its 4 MiB dictionary spans a group of models, which differ little.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
+MAX_GROUP_BYTES = 1 << 20  # Decompressed bytes of a group, unless one model has more: 10 ms to read (set by judgement).
 
 Affine = tuple[int, int]  # (a, b) means a + b * batch.
 Dims = tuple[Affine, ...]
@@ -107,16 +110,42 @@ class OperatorTable(msgspec.Struct, frozen=True):
         return self.passes[f"{'train' if training else 'infer'}/{precision}"]
 
 
+class _TablesIndex(msgspec.Struct, frozen=True):
+    """Index of the operator-tables file: where each model's blocks are."""
+
+    written: str
+    versions: dict[str, str]
+    groups: tuple[tuple[int, int], ...]
+    models: dict[str, tuple[int, int, int, dict[str, int]]]
+    same: dict[str, str]
+
+    def entry(self, name: str) -> tuple[int, int, int, dict[str, int]] | None:
+        """Return group, start, parameters and block sizes of a model, or of the one that has the same operators."""
+        return self.models.get(self.same.get(name, name))
+
+
 @cache
 def table_names() -> tuple[str, ...]:
     """Return the names of all models that have an operator table."""
-    return tuple(sorted(_index()[0]))
+    index = _index()[0]
+    return tuple(sorted((*index.models, *index.same)))
 
 
 def table_images(name: str) -> tuple[int, ...]:
     """Return the image sizes in pixels that a model was traced at, its default size first."""
-    places, _ = _index()
-    return tuple(map(int, places[name][2])) if name in places else ()
+    entry = _index()[0].entry(name)
+    return tuple(map(int, entry[3])) if entry else ()
+
+
+def table_parameters(name: str) -> int:
+    """Return the number of parameters of a model that has an operator table; 0 if it has none."""
+    entry = _index()[0].entry(name)
+    return entry[2] if entry else 0
+
+
+def tables_written() -> str:
+    """Return the date on which the operator tables were written."""
+    return _index()[0].written
 
 
 def load_table(name: str, image: int | None = None) -> OperatorTable:
@@ -129,74 +158,95 @@ def load_table(name: str, image: int | None = None) -> OperatorTable:
 
 @lru_cache(maxsize=MAX_CACHED_TABLES)
 def _loaded(name: str, size: int) -> OperatorTable:
-    places, start = _index()
-    offset, length, blocks = places[name]
+    index, first = _index()
     try:
+        group, start, _, blocks = index.models[index.same.get(name, name)]
+        offset, length = index.groups[group]
         with TABLES_FILE.open("rb") as file:
-            file.seek(start + offset)
-            content = _unpacked(file.read(length), blocks)[str(size)]
+            file.seek(first + offset)
+            content = _sliced(_unpacked(file.read(length)), start, blocks)[str(size)]
         return _table(name, size, json.loads(content))
     except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError, IndexError) as problem:
         raise _broken(problem) from problem
 
 
 @cache
-def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
-    """Return each model's offset, length and block sizes in the operator-tables file, and the position of the first model."""
+def _index() -> tuple[_TablesIndex, int]:
+    """Return the index of the operator-tables file and the position of the first group."""
     try:
-        check_data(TABLES_FILE, TABLES_FILE.read_bytes())
-        with TABLES_FILE.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise ValueError("no operator tables")
-            length = int.from_bytes(file.read(4), "big")
-            return json.loads(file.read(length))["models"], len(MAGIC) + 4 + length
+        content = TABLES_FILE.read_bytes()
+        check_data(TABLES_FILE, content)
+        return _parsed_index(content)
     except (OSError, ValueError, KeyError) as problem:
         raise _broken(problem) from problem
 
 
-def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str, str]) -> bytes:
+def _parsed_index(content: bytes) -> tuple[_TablesIndex, int]:
+    if not content.startswith(MAGIC):
+        raise ValueError("no operator tables")
+    start = len(MAGIC) + 4
+    end = start + int.from_bytes(content[len(MAGIC) : start], "big")
+    return msgspec.json.decode(content[start:end], type=_TablesIndex), end
+
+
+def encode_tables(blocks: Mapping[str, Any], same: Mapping[str, str], written: str, versions: Mapping[str, str]) -> bytes:
     """Return the bytes of the operator-tables file from blocks named "NAME@IMAGE"; a model's first size is its default."""
     models: dict[str, dict[str, bytes]] = {}
+    parameters: dict[str, int] = {}
     for key, block in blocks.items():
         name, _, image = key.partition("@")
         models.setdefault(name, {})[image] = _json(block)
-    packed = {name: lzma.compress(b"".join(raw.values()), lzma.FORMAT_RAW, filters=FILTERS) for name, raw in models.items()}
-    places, offset = {}, 0
-    for name, content in packed.items():
-        places[name] = offset, len(content), {image: len(block) for image, block in models[name].items()}
-        offset += len(content)
-    index = _json({"written": written, "versions": versions, "models": places})
-    return b"".join((MAGIC, len(index).to_bytes(4, "big"), index, *packed.values()))
+        parameters[name] = block["parameters"]
+    groups: list[bytes] = [b""]
+    entries = {}
+    for name, raw in models.items():
+        content = b"".join(raw.values())
+        if groups[-1] and len(groups[-1]) + len(content) > MAX_GROUP_BYTES:
+            groups.append(b"")
+        sizes = {image: len(block) for image, block in raw.items()}
+        entries[name] = len(groups) - 1, len(groups[-1]), parameters[name], sizes
+        groups[-1] += content
+    packed = [lzma.compress(group, lzma.FORMAT_RAW, filters=FILTERS) for group in groups]
+    places = [(sum(map(len, packed[:number])), len(group)) for number, group in enumerate(packed)]
+    index = _json({"written": written, "versions": versions, "groups": places, "models": entries, "same": same})
+    return b"".join((MAGIC, len(index).to_bytes(4, "big"), index, *packed))
 
 
 def decode_blocks(content: bytes) -> dict[str, Any]:
     """Return the blocks (one model at one image size) of the operator-tables file, by "NAME@IMAGE"."""
-    length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
-    start = len(MAGIC) + 4 + length
-    places = json.loads(content[len(MAGIC) + 4 : start])["models"]
+    index, first = _parsed_index(content)
+    groups = [_unpacked(content[first + offset : first + offset + length]) for offset, length in index.groups]
     return {
         f"{name}@{image}": json.loads(block)
-        for name, (offset, size, blocks) in places.items()
-        for image, block in _unpacked(content[start + offset : start + offset + size], blocks).items()
+        for name, (group, start, _, sizes) in index.models.items()
+        for image, block in _sliced(groups[group], start, sizes).items()
     }
+
+
+def decode_same(content: bytes) -> dict[str, str]:
+    """Return the models of the operator-tables file whose operators are those of another model, with that model's name."""
+    return _parsed_index(content)[0].same
 
 
 def decode_versions(content: bytes) -> dict[str, str]:
     """Return the versions of the packages with which the operator tables were recorded."""
-    length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
-    versions: dict[str, str] = json.loads(content[len(MAGIC) + 4 : len(MAGIC) + 4 + length])["versions"]
-    return versions
+    return _parsed_index(content)[0].versions
 
 
-def _unpacked(content: bytes, sizes: Mapping[str, int]) -> dict[str, bytes]:
-    """Return the decompressed blocks of one model in the operator-tables file, by image size."""
-    rest = lzma.decompress(content, lzma.FORMAT_RAW, filters=FILTERS)
-    arrays = {}
+@lru_cache(maxsize=2)
+def _unpacked(content: bytes) -> bytes:
+    """Return a decompressed group of the operator-tables file."""
+    return lzma.decompress(content, lzma.FORMAT_RAW, filters=FILTERS)
+
+
+def _sliced(group: bytes, start: int, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """Return the blocks of one model in its decompressed group, by image size."""
+    blocks = {}
     for image, size in sizes.items():
-        arrays[image], rest = rest[:size], rest[size:]
-    if rest or any(len(arrays[image]) != size for image, size in sizes.items()):
+        blocks[image], start = group[start : start + size], start + size
+    if start > len(group):
         raise ValueError("blocks of other sizes than the index says")
-    return arrays
+    return blocks
 
 
 def _json(value: Any) -> bytes:

@@ -164,7 +164,7 @@ def test_unknown_names_are_refused_with_a_hint(name: str) -> None:
 
 
 def test_traced_models_need_a_tracer() -> None:
-    for name in ("python:mine:build", "torchvision:resnet18", "timm:vit_tiny"):
+    for name in ("python:mine:build", "torchvision:mine", "timm:vit_tiny"):
         with pytest.raises(UsageError) as caught:
             find_model(name, SHELF)
         assert caught.value.kind == "needs-torch"
@@ -246,3 +246,23 @@ def test_repositories_that_are_paths_in_disguise_are_refused(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_model("hf:" + name, SHELF)
     assert caught.value.kind == "bad-repository"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["convnextv2_small", "timm/convnextv2_small", "timm/convnextv2_small.fcmae", "ConvNeXtV2-small", "timm:convnextv2_small"],
+)
+def test_models_of_timm_are_found_without_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whichgpu.workload.models.find_spec", lambda name: None)
+    shape = find_model(name, Catalog())
+    assert shape == TracedShape("convnextv2_small", "convnextv2_small", 224)
+
+
+def test_a_model_of_the_catalog_and_of_timm_is_that_of_the_catalog() -> None:
+    assert find_model("timm/resnet50.a1_in1k", Catalog()) == find_model("resnet50", Catalog())
+
+
+@pytest.mark.parametrize("name", ["kl_vae_decoder", "other/convnextv2_small", "sd15_unet"])
+def test_parts_of_pipelines_and_other_owners_are_no_models_of_a_library(name: str) -> None:
+    with pytest.raises(UnknownName):
+        find_model(name, Catalog())

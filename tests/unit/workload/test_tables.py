@@ -20,14 +20,17 @@ from whichgpu.workload.tables import (
     TableOperator,
     at,
     decode_blocks,
+    decode_same,
     decode_versions,
     encode_tables,
     load_table,
     table_images,
     table_names,
+    table_parameters,
 )
 from whichgpu.workload.workload import Parallel, Workload
 
+FROZEN = ("detr_", "retinanet_resnet50", "fcos_")  # The first stages of their ResNet are not trained.
 PASSES = {f"{what}/{precision}" for what in ("train", "infer") for precision in ("fp32", "amp", "bf16")}
 # torchvision's own counts; the auxiliary heads of GoogLeNet and Inception are trained too.
 PARAMETERS = {
@@ -90,19 +93,21 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         one.cache_clear()
 
 
-def every_table() -> Iterator[OperatorTable]:
-    return (load_table(name, image) for name in table_names() for image in table_images(name))
+def every_table(step: int) -> Iterator[OperatorTable]:
+    return (load_table(name, image) for name in table_names()[::step] for image in table_images(name))
 
 
 def test_file_is_compact() -> None:
-    assert len(table_names()) >= 130
-    assert TABLES_FILE.stat().st_size < 3_000_000
+    assert len(table_names()) >= 250
+    assert TABLES_FILE.stat().st_size < 10_000_000  # of the wheel's 15 MB
 
 
 def test_blocks_survive_a_round_trip() -> None:
-    blocks = {"a@224": {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}, "a@32": {}, "b@64": {"parameters": 4}}
-    content = encode_tables(blocks, "2026-11-15", {"torch": "2"})
+    first = {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}
+    blocks = {"a@224": first, "a@32": {"parameters": 3}, "b@64": {"parameters": 4}}
+    content = encode_tables(blocks, {"c": "a"}, "2026-11-15", {"torch": "2"})
     assert decode_blocks(content) == blocks
+    assert decode_same(content) == {"c": "a"}
     assert decode_versions(content) == {"torch": "2"}
 
 
@@ -111,8 +116,9 @@ def test_parameters_are_those_of_torchvision(name: str, count: int) -> None:
     assert load_table(name).parameters == count
 
 
-def test_every_table_has_every_pass_and_its_gradients_are_its_parameters() -> None:
-    for table in every_table():
+@pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.long)])
+def test_every_table_has_every_pass_and_its_gradients_are_its_parameters(step: int) -> None:
+    for table in every_table(step):
         assert set(table.passes) == PASSES, table.name
         for key, run in table.passes.items():
             alive: dict[int, int] = {}
@@ -127,12 +133,14 @@ def test_every_table_has_every_pass_and_its_gradients_are_its_parameters() -> No
             width = 2 if key.endswith("bf16") else 4
             expected = width * table.parameters if key.startswith("train") else 0
             size = sum(kind.size[0] for kind in left)
-            # BEiT and Swin v2 join biases to a longer one, and their gradients stay slices of its gradient.
-            sliced = 2e-4 if table.name.startswith(("beit", "swin_v2", "swinv2")) else 0
-            assert expected <= size <= expected * (1 + sliced), (table.name, key)
-            standing = run.moves[: run.before]
-            cached = 14 if table.name == "levit_256" and key.startswith("infer") else 0  # biases that LeViT gathers once
-            assert len(alive) == len(standing) + len(left) + cached, (table.name, key)
+            # BEiT, EVA-02 and Swin v2 join biases to a longer one, and their gradients stay slices of its gradient.
+            sliced = 3e-4 if table.name.startswith(("beit", "eva02", "swin_v2", "swinv2")) else 0
+            frozen = 0.1 if table.name.startswith(FROZEN) else 0
+            assert expected * (1 - frozen) <= size <= expected * (1 + sliced), (table.name, key)
+            rest = [table.kinds[kind] for born, kind in alive.items() if born >= run.before]
+            cached = [kind for kind in rest if kind.label != "gradients"]
+            # LeViT and EfficientFormer gather biases once for all forward passes; nothing of a batch may stay.
+            assert not cached or (key.startswith("infer") and not any(kind.size[1] for kind in cached)), (table.name, key)
 
 
 def multiply_adds(operator: TableOperator, batch: int = 1) -> int:
@@ -191,7 +199,7 @@ def test_an_unknown_table_suggests_the_nearest() -> None:
     assert "resnet50" in error.value.choices
 
 
-@pytest.mark.parametrize("content", [b"", b"WGPUTAB2", b"WGPUTAB2\x00\x00\x00\x02{}", b"nonsense" * 9])
+@pytest.mark.parametrize("content", [b"", b"WGPUTAB3", b"WGPUTAB3\x00\x00\x00\x02{}", b"nonsense" * 9])
 def test_a_broken_file_is_a_data_error(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(DataError):
@@ -199,9 +207,15 @@ def test_a_broken_file_is_a_data_error(file: Path, content: bytes) -> None:
 
 
 def test_a_cut_block_is_a_data_error(file: Path) -> None:
-    file.write_bytes(encode_tables({"a@224": {"parameters": 1, "kinds": [], "passes": {}}}, "2026-11-15", {})[:-9])
+    file.write_bytes(encode_tables({"a@224": {"parameters": 1, "kinds": [], "passes": {}}}, {}, "2026-11-15", {})[:-9])
     with pytest.raises(DataError):
         load_table("a")
+
+
+def test_a_model_with_the_operators_of_another_reads_its_table(file: Path) -> None:
+    file.write_bytes(encode_tables({"a@224": {"parameters": 7, "kinds": [], "passes": {}}}, {"b": "a"}, "2026-11-15", {}))
+    assert table_names() == ("a", "b")
+    assert (load_table("b").name, table_images("b"), table_parameters("b")) == ("b", (224,), 7)
 
 
 def test_reading_imports_no_torch() -> None:

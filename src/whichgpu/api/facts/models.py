@@ -21,7 +21,7 @@ from whichgpu.catalog.model import Model
 from whichgpu.catalog.select import sort_rows
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.denoisers import denoiser
-from whichgpu.workload.models import find_model
+from whichgpu.workload.models import find_model, library_model, library_names, library_record
 from whichgpu.workload.shapes import Transformer
 
 
@@ -115,9 +115,20 @@ def _models_by_name(catalog: Catalog, name: str) -> tuple[Model, ...]:
     for test in tests:
         if joined and (matches := tuple(model for model in catalog.models if test(model))):
             return matches
+    if matches := _library_models(catalog, name):
+        return matches
     choices = nearest(name, [model.id for model in catalog.models])
     hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-models")
     raise UnknownName("unknown-model", msg("error.unknown-model", name=name), hint, choices)
+
+
+def _library_models(catalog: Catalog, name: str) -> tuple[Model, ...]:
+    """Return the vision models of timm that have the name or begin with it; they are listed only if asked for."""
+    if exact := library_model(name, catalog):
+        return (exact,)
+    joined = squash(name)
+    begun = [library for library in library_names(catalog).values() if joined and squash(library).startswith(joined)]
+    return tuple(library_record(library) for library in sorted(begun))
 
 
 def _row(model: Model, catalog: Catalog) -> ModelRow:

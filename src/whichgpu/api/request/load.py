@@ -22,6 +22,8 @@ def _targets() -> tuple[str, ...]:
 
 EMIT = Field(Words("tool", _targets), "TARGET", "option.emit", "vllm")
 
+REPORT = Field(File(), "FILE", "option.report", is_local=True)
+
 
 class LengthFields(TypedDict, total=False):
     """Fields for the distribution of input and output lengths, or for a trace file of inference requests."""
@@ -42,6 +44,7 @@ class FitRequest(WorkloadFields, total=False):
     gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
     gpus: Annotated[int | str | None, work_field]
     emit: Annotated[str | None, EMIT]
+    report: Annotated[FilePath | None, REPORT]
     plot: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
 
 
@@ -66,6 +69,7 @@ class EstimateRequest(WorkloadFields, LengthFields, total=False):
     best_layout: Annotated[bool | None, Field(Flag(), help="option.estimate-best-layout")]
     evidence: Annotated[bool | None, Field(Flag(), help="option.show-evidence", is_display=True)]
     emit: Annotated[str | None, EMIT]
+    report: Annotated[FilePath | None, REPORT]
     plot: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-plot", is_local=True)]
     count: Annotated[int | str | None, Field(Whole(1, MAX_SIMULATED_REQUESTS), "N", "option.serving-count")]
     burstiness: Annotated[float | str | None, Field(Number(high=1000.0), "N", "option.serving-burstiness")]

@@ -6,7 +6,7 @@ from typing import Annotated
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import File, Names, Pairs, Parsed, Plain, Quantity, Share, Span, Words
 from whichgpu.api.request.limits import parse_candidates
-from whichgpu.api.request.load import EMIT, OWN_MEASUREMENTS
+from whichgpu.api.request.load import EMIT, OWN_MEASUREMENTS, REPORT
 from whichgpu.api.request.offers import MarketFields
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName, NameList, Price, Size
 from whichgpu.api.request.workload import WorkloadFields
@@ -63,6 +63,7 @@ class ConstraintFields(MarketFields, total=False):
     interruptions: Annotated[str | None, Field(Plain(), "N/h")]
     power_price: Annotated[Price | None, Field(MONEY, "MONEY")]
     max_age: Annotated[Duration | None, Field(TIME, "TIME", "option.recommend-max-age")]
+    report: Annotated[FilePath | None, REPORT]
     plot: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
     no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]
 

@@ -13,9 +13,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.capacity_bound import BUSIEST
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
-from whichgpu.decide.plan.role_capacity import Rates, Requests, decode_rates, prefill_rates
 from whichgpu.decide.plan.solver.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
+from whichgpu.decide.roles.worker_rates import Requests, WorkerRates, decode_rates, prefill_rates
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, inference_pass, pass_breakdown
@@ -105,8 +105,8 @@ def replica_capacities(
                 sized = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
                 able, marked = [kinds[place] for place in mine], [split[place] for place in mine]
                 of_degree = _of_degree(request, sized, shape, buckets, objectives, able, marked)
-                for place, found in zip(mine, of_degree, strict=True):
-                    replicas[place] += found
+                for place, own in zip(mine, of_degree, strict=True):
+                    replicas[place] += own
     return replicas
 
 
@@ -164,7 +164,7 @@ def _workers(
     tp, precision = workload.parallel.tp, workload.precision or ""
     cache = workload.kv_precision or workload.precision or "bf16"
     port = port_of(workload, shape, kind[0], tp, fabric=kind[1])
-    by_role: dict[Role, Rates] = {
+    by_role: dict[Role, WorkerRates] = {
         "prefill": prefill_rates(limits, port, prefill, requests, objectives),
         "decode": decode_rates(limits, port, decode, BATCHES, requests, objectives),
     }

@@ -28,7 +28,7 @@ class GpuPool(msgspec.Struct, frozen=True):
     gpu: Gpu
     fabric: Fabric
     max_tp: int
-    place: str = ""  # Machines of one place send each other KV caches; empty if the pool has machines in several.
+    place: str = ""  # GPUs of one place send each other KV caches; empty if that is not known, as of rented machines
 
     @property
     def owned(self) -> bool:
@@ -73,16 +73,9 @@ def rented_pools(
         options = tuple(one for one in priced if one is best.get((place, "on-demand")) or one.price < on_demand)
         if options:
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
-            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine), _place(market, options)))
+            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
     left_out = int(old.sum()) if spot else 0
     return Supply(tuple(pools), len(market.rows) - left_out, left_out)
-
-
-def _place(market: Market, options: Sequence[PriceOption]) -> str:
-    """Return the provider and region of all these price options; empty if they differ."""
-    rows = [int(market.rows[option.row]) for option in options if option.row is not None]
-    places = {tuple(market.table.word(name, row) for name in ("provider", "region")) for row in rows}
-    return ":".join(places.pop()) if len(places) == 1 else ""
 
 
 def _old_spot(market: Market) -> Bools:

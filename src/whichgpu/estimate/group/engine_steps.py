@@ -120,8 +120,6 @@ class EngineSteps:
     def _separated(self, one: RankPass, total: StepBreakdown) -> tuple[Array, Array, Array]:
         """Return the seconds of a pass on the device, of host work that overlaps it, and of work that overlaps neither."""
         none = 0.0 * total.wall
-        if not total.host.any():
-            return total.wall, none, none
         host_idle = replace(one.parts, calls=none, forward_calls=none, launches=none)
         both_idle = replace(host_idle, device=none, **dict.fromkeys(COMMUNICATION, none))
         device, serial = (

@@ -81,7 +81,9 @@ class StepQueries:
         host: dict[str, Any] = {"_host_tokens": [], "_host_rows": [], "_host_mixed": [], "_serial": []}
         if decode.ndim > 1:
             (decode, *decode_host), (mixed, *mixed_host) = decode, mixed
-            if decode_host[0].any() or mixed_host[0].any():
+            if not (decode_host[0].any() or mixed_host[0].any()):
+                decode, mixed = decode + decode_host[1], mixed + mixed_host[1]
+            else:
                 by_batch = [np.interp(self._every_batch, self._tokens, row[self._decode_split :]) for row in decode_host]
                 by_rows = np.interp(self._every_row, self._rows, mixed_host[0][: self._mixed_splits[0]])
                 by_tokens = by_batch[0] - by_rows[0]

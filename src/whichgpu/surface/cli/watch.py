@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 import click
@@ -22,6 +22,7 @@ from whichgpu.measure.meter import parse_price
 from whichgpu.measure.watcher import WatchReading, WatchSettings
 from whichgpu.surface.cli.click_parts import command, option, value_type
 from whichgpu.surface.cli.meter_printers import Printer, printer_of
+from whichgpu.surface.cli.prometheus_file import check_metrics_file, write_metrics
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.meter_text import duration_text
 
@@ -39,6 +40,7 @@ DURATION = value_type(Parsed(parse_seconds))
 @option("--once", is_flag=True, help="option.watch-once")
 @option("--line", is_flag=True, help="option.watch-line")
 @option("--explain", is_flag=True, help="option.watch-explain")
+@option("--prometheus", metavar="FILE", help="option.watch-prometheus")
 def watch(
     session: Session,
     price: Money | None,
@@ -50,6 +52,7 @@ def watch(
     once: bool,
     line: bool,
     explain: bool,
+    prometheus: str | None,
 ) -> int:
     """Print GPU readings and warnings; run the command `then` after `idle` seconds with all GPUs idle and a countdown."""
     from whichgpu.api.measure import machine as verbs
@@ -57,6 +60,8 @@ def watch(
     _check(every, idle, then, countdown)
     if then is not None and click.get_current_context().get_parameter_source("then") is not ParameterSource.COMMANDLINE:
         raise UsageError("then-elsewhere", msg("error.then-elsewhere"), msg("hint.then"))
+    if prometheus:
+        check_metrics_file(prometheus)
     rule = IdleRule(idle, countdown, command=then is not None)
     settings = WatchSettings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
@@ -69,7 +74,8 @@ def watch(
     printer = printer_of(session, names, ids, line, settings, then)
     if then is not None and not once:
         session.say(msg("watch.then", command=then, idle=duration_text(idle), countdown=duration_text(countdown)))
-    due = _follow(watching.readings, printer, quiet=once)
+    readings = _with_metrics(watching.readings, names, prometheus) if prometheus else watching.readings
+    due = _follow(readings, printer, quiet=once)
     return _run(session, then) if due and then is not None else 0
 
 
@@ -80,6 +86,13 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
             raise UsageError("too-short", msg("error.too-short", flag=flag, least=f"{low:g} s"), msg("hint.bad-duration"))
     if then is not None and not then.strip():
         raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
+
+
+def _with_metrics(readings: Iterator[WatchReading], names: Sequence[str], path: str) -> Iterator[WatchReading]:
+    """Yield readings after their metrics were written to a file."""
+    for reading in readings:
+        write_metrics(reading, names, path)
+        yield reading
 
 
 def _follow(readings: Iterator[WatchReading], printer: Printer, quiet: bool) -> bool:

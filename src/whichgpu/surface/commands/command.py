@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import cache
@@ -15,7 +16,7 @@ from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
 from whichgpu.api.request.read import present_fields, read
 from whichgpu.base.dates import parse_as_known, parse_as_of
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import unknown_word
@@ -63,18 +64,42 @@ class Command(msgspec.Struct, frozen=True, eq=False):
         return own | {name: declared[name] for name in DATA}
 
     def ask(self, session: Session, request: Request) -> Any:
-        """Answer a request and write the chart it asks for; a file that cannot be written raises before any work."""
+        """Answer a request and write the chart and report it asks for; a file that cannot be written raises before any work."""
         from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 
         path = str(request["plot"]) if "plot" in request else None
         if path:
             check_chart_file(path)
+        report = str(request["report"]) if "report" in request else None
+        if report:
+            from whichgpu.surface.report.report_file import check_report_file
+
+            check_report_file(report)
         if self.row_type is not None:
             request = with_sort_field(request, self.row_type, session.language)
         answer = self.run(session, request)
         if path:
             write_chart(self.draw(answer, session.language), path)
+        if report:
+            self._write_report(session, request, answer, report)
         return answer
+
+    def _write_report(self, session: Session, request: Request, answer: Any, path: str) -> None:
+        from whichgpu.surface.report.report_file import write_report
+        from whichgpu.surface.report.sections import report_of
+
+        stated = {
+            name: value
+            for name, value in request.items()
+            if (not self.fields[name].is_local or name == "trace") and name != "emit"
+        }
+        line = shlex.join(["whichgpu", *command_line(self.name, stated)])
+        sources = {one.id: f"{one.title} ({one.publisher}) {one.url}" for one in session.catalog.sources.values()}
+        try:
+            chart = self.draw(answer, session.language)
+        except WhichGpuError:  # This answer has no chart, such as an estimate without a load.
+            chart = None
+        write_report(report_of(answer, self.show, session.language, line, sources), chart, path, session.language)
 
     def draw(self, answer: Any, language: Language) -> dict[str, Any]:
         """Return the Vega-Lite spec of the chart that `--plot` draws of an answer."""

@@ -13,9 +13,9 @@ from whichgpu.base.messages import SOURCE_LANGUAGE, Language, current_language, 
 from whichgpu.surface import tables
 from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 from whichgpu.surface.commands.command import command_named
+from whichgpu.surface.commands.render.recording_session import RecordedTable, RecordingSession
 from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.python.call import with_hint
-from whichgpu.surface.python.recording_session import RecordedTable, RecordingSession
 
 # Command that displays each type of answer.
 COMMANDS = {

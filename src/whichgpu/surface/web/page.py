@@ -26,7 +26,7 @@ from whichgpu.base.kinds import InvalidValue, Whole
 from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.tables import Rows
-from whichgpu.surface.web.command_replies import catalog, client_error, status_of
+from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_in, with_language
@@ -197,13 +197,6 @@ def address(view: View, state: State, ending: str = "", always: str = "") -> str
     texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in changed.items()}
     query = urlencode(texts, doseq=True)
     return f"/{path}{ending}?{query}" if query else f"/{path}{ending}"
-
-
-def error_content(template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, **content: Any) -> PageContent:
-    """Return the content of a page that displays an error next to its form."""
-    body = client_error(error, page.language)
-    document = {"ok": False, "error": body}
-    return PageContent(template, {**context, "error": body}, document=document, status=status_of(error), **content)
 
 
 def _texts_by_name(query: str) -> dict[str, list[str]]:

@@ -171,6 +171,9 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "languages": language_choices(query, language.code),
         "unknown": (),
         "prices_seen": None,
+        "bad_field": "",
+        "reasons": (),
+        "relaxation": None,
         "version": __version__,
     }
 

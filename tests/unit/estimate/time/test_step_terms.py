@@ -57,7 +57,7 @@ def test_kinds_of_steps_and_their_host_terms() -> None:
     assert not replace(TINY, patches=Patches(224, 16)).is_generative
     assert not Mlp("", (8, 4)).is_generative
     assert scheduled_sequences(tiny_workload(engine="vllm", year=2024), 7.0) == 7.0
-    assert scheduled_sequences(tiny_workload(engine="vllm", year=2026), 7.0) == pytest.approx(7.0 / 5)  # see the engine's record
+    assert scheduled_sequences(tiny_workload(engine="vllm", year=2026), 7.0) == pytest.approx(7.0 / 10)  # see the engine's record
     assert scheduled_sequences(tiny_workload(engine="pytorch"), 7.0) == 0.0
     assert throttling_slowdown(np.array(0.0)).item() == 1.0
     assert throttling_slowdown(np.array(1e9)).item() > throttling_slowdown(np.array(0.01)).item() > 1.0

@@ -14,10 +14,10 @@ from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
-from whichgpu.decide.plan.role_capacity import DISAGGREGATING_ENGINES
 from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
+from whichgpu.decide.roles.worker_rates import DISAGGREGATING_ENGINES
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.pools import ROLES
 
@@ -96,9 +96,9 @@ def build(
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
     replicas, workers = [], []
     for one in models:
-        found = _replicas_by_pool(one, gpu_pools)
-        workers.append([[each for each in row if each.role != "both"] for row in found])
-        replicas.append(tuple(tuple(each for each in row if each.role == "both") for row in found))
+        by_pool = _replicas_by_pool(one, gpu_pools)
+        workers.append([[each for each in row if each.role != "both"] for row in by_pool])
+        replicas.append(tuple(tuple(each for each in row if each.role == "both") for row in by_pool))
         if progress:
             progress(len(replicas) / len(models))
     columns = [
@@ -167,7 +167,7 @@ def _roles(columns: Sequence[Column], gpu_pools: Sequence[GpuPool]) -> Workers |
 def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[list[ReplicaCapacity]]:
     """Return a model's replicas by pool of machines and tensor-parallel degree, with their capacities on time and late.
 
-    Engines that send KV caches also have prefill workers and decode workers, in pools whose machines are in one place.
+    Engines that send KV caches also have prefill workers and decode workers on owned GPUs, which share a network.
     """
     kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]

@@ -80,9 +80,7 @@ def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     share = gpus.architecture_share(p, f"gemm.architecture_multiplier.{UNITS[unit].product_class}") * stated
     if unit == "fp4":  # Kernels measured on the B300 do not reach its higher fp4 peak, but reach the fp8 rate of the B200.
         share = share * gpus.architecture_factor(p, "gemm.architecture_multiplier.fp4")
-    if unit == "fp32":
-        share = share * np.where(gpus.wide_fp32 > 0, p["gemm.peak_share.fp32_128_lanes"], 1.0)
-    elif unit == "bf16":
+    if unit == "bf16":
         share = np.where(gpus.native[unit] > 0, share, p["gemm.peak_share.bf16_in_fp32"])
     elif UNITS[unit].below_16_bits:
         share = np.where(gpus.native[unit] > 0, share, p["gemm.peak_share"] * p["gemm.peak_share.dequantised"])

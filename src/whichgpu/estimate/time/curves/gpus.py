@@ -22,7 +22,6 @@ REFERENCE_ARCHITECTURE = "Hopper", "sm_90"
 ASYNC_MATRIX_INSTRUCTIONS = frozenset({"wgmma", "tcgen05"})
 MATRIX_ROWS = {"tcgen05": 128.0, "wgmma": 64.0}  # fewest rows of one matrix instruction (PTX ISA)
 MATRIX_ROWS_OTHERS = 16.0  # mma.sync, and the matrix instructions of other vendors
-FLOPS_PER_CLOCK_64_LANES = 128.0  # FLOPs per clock of an SM with 64 fp32 lanes
 OVERCLOCKED_SEGMENTS = ("consumer", "workstation")
 REFERENCE_COOLER = "titan"  # sold only with NVIDIA's own cooler, so these cards sustain the stated clock but no more
 # Chips of other vendors have no SMs; the row of their architecture gives the number used instead.
@@ -56,7 +55,6 @@ class GpuColumns(msgspec.Struct, frozen=True):
     bulk_copies: Array  # 1 if tensor cores are fed by bulk copies (TMA)
     async_matrix: Array  # 1 if the full rate needs asynchronous matrix instructions (wgmma, tcgen05)
     matrix_rows: Array  # fewest rows of one matrix instruction
-    wide_fp32: Array  # 1 if an SM has 128 fp32 lanes, 0 if it has 64
     bandwidth: Array
     sms: Array
     l2: Array  # bytes of the last cache before memory
@@ -178,7 +176,6 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         matrix_rows=_column(
             [max(MATRIX_ROWS.get(one, MATRIX_ROWS_OTHERS) for one in ("", *kind.instructions)) for kind in kinds]
         ),
-        wide_fp32=_column([float((kind.fp32_flops_per_clock or 0.0) > FLOPS_PER_CLOCK_64_LANES) for kind in kinds]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
         pcie=_column([_pcie_rate(gpu) for gpu in gpus]),
         sms=_column([_sms(*row) for row in rows]),

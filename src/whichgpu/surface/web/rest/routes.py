@@ -31,6 +31,9 @@ def api_routes() -> list[Route]:
     jobs = f"{PREFIX}/jobs"
     return [
         *(Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=METHODS) for path in (*BY_PATH, *ALIASES)),
+        Route(PREFIX, endpoint(endpoints)),
+        Route("/healthz", endpoint(health)),
+        Route("/readyz", endpoint(readiness)),
         Route(f"{PREFIX}/openapi.json", endpoint(schema)),
         Route("/api/docs", endpoint(reference)),
         Route(f"{PREFIX}/uploads", endpoint(upload), methods=["POST"]),
@@ -52,6 +55,23 @@ def _endpoint(path: str) -> Endpoint:
         return answer_response(request, await ask_worker(request, question))
 
     return endpoint(respond)
+
+
+async def endpoints(_: Request) -> Response:
+    """Respond with the URLs of all endpoints, of the OpenAPI document and of the page about them."""
+    urls = {path: f"{PREFIX}/{path}" for path in BY_PATH}
+    return json_response({"endpoints": urls, "jobs": f"{PREFIX}/jobs", "openapi": f"{PREFIX}/openapi.json", "docs": "/api/docs"})
+
+
+async def health(_: Request) -> Response:
+    """Respond that the server runs."""
+    return json_response({"ok": True})
+
+
+async def readiness(request: Request) -> Response:
+    """Respond whether a worker can answer questions: status 503 until one is ready, or if all are lost."""
+    workers = service_of(request).pool.alive
+    return json_response({"ok": workers > 0, "workers": workers}, 200 if workers else 503)
 
 
 async def schema(request: Request) -> Response:

@@ -196,6 +196,11 @@ class WorkerPool:
             self._start()
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
+    @property
+    def alive(self) -> int:
+        """Return the number of worker processes that are ready or answer a question."""
+        return sum(worker.is_alive() for worker in self._all)
+
     async def close(self) -> None:
         """Kill all worker processes of the pool."""
         self._closed = True

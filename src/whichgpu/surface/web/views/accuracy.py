@@ -16,7 +16,8 @@ from whichgpu.estimate.time.accuracy_pairs import KEYS, PAIR_COLUMNS, AccuracyPa
 from whichgpu.surface.charts.palette import COLOURS, INK, SECONDS, SOFT
 from whichgpu.surface.charts.parts import coloured, decades, picture, quantity, row_names, shaped, tips
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import page_words
 

@@ -13,7 +13,8 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, significant
 from whichgpu.surface.commands.offers import money_text
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words
@@ -73,6 +74,7 @@ def _row(
         "speed": significant(speed.value) if speed else "", "speed_raw": speed.value if speed else 0.0,
         "speed_range": _range(speed, language), "speed_bar": _bar(speed, longest[0]),
         "cost": significant(price.value) if price else "", "cost_raw": price.value if price else 0.0,
+        "currency": cost.offer.price_per_gpu_hour.currency if cost.offer else "",
         "cost_range": _range(price, language), "cost_bar": _bar(price, longest[1]),
         "share": min(round(100 * needed / usable), 100) if usable else None, "memory": format_memory(needed) if needed else "",
         "price": money_text(cost.offer.price_per_gpu_hour) if cost.offer else "",

@@ -18,7 +18,8 @@ from whichgpu.surface.charts.memory import MemoryBar, memory_picture
 from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
 from whichgpu.surface.web.views.shared import lookup_cache, page_words

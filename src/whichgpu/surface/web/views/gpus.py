@@ -21,7 +21,8 @@ from whichgpu.surface.charts.palette import THREE_DIGITS
 from whichgpu.surface.charts.parts import MAX_LINES, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.commands.compare import GPU_FACTS
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 

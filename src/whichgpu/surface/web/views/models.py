@@ -10,7 +10,8 @@ from whichgpu.api.facts import models as verbs
 from whichgpu.api.request.catalog import ModelsRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.cells import cell_text, flat_rows, heading
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 

@@ -12,7 +12,8 @@ from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.workloads import estimate_verb
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.charts.parts import Spec
-from whichgpu.surface.web.page import Page, PageContent, error_content, page_fields, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, page_fields, view
 from whichgpu.surface.web.panels.fleet_panel import fleet_charts, fleet_content
 from whichgpu.surface.web.panels.server_panel import server_charts, server_content
 from whichgpu.surface.web.views.forms import Form

@@ -21,7 +21,8 @@ from whichgpu.surface.cells import with_sort_field
 from whichgpu.surface.charts.prices import history_picture
 from whichgpu.surface.commands.offers import COMMON, Column, headline, notes, term_text, trailing_columns
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.subjects import instance_url
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order

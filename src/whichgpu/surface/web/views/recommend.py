@@ -11,7 +11,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, rows
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content

@@ -12,7 +12,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.catalog.schema import schema
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import sort_order
 

@@ -18,7 +18,8 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.surface.sentence_question import question_of_sentence
 from whichgpu.surface.web.command_replies import catalog, client_error
-from whichgpu.surface.web.page import Page, PageContent, address, error_content, view, view_named
+from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.page import Page, PageContent, address, view, view_named
 from whichgpu.surface.web.panels.recommendation_panel import cards
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.views.shared import lookup_cache

@@ -75,13 +75,13 @@ def cheapest(problem: Problem) -> float:
 @pytest.mark.parametrize(("seed", "linked"), [(0, True), (1, True), (3, False)])
 def test_mixed_fleets_are_as_cheap_as_any_fleet(seed: int, linked: bool) -> None:
     problem = problem_of(seed, linked)
-    solution, least = solve(problem, 5.0, 0.0), cheapest(problem)
+    solution, lowest = solve(problem, 5.0, 0.0), cheapest(problem)
     if solution is None:
-        assert least == np.inf
+        assert lowest == np.inf
         return
-    assert least <= solution.cost + 1e-6
-    assert solution.cost <= least / (1.0 - MIN_GAIN) + 1e-6  # Aggregated serving is preferred if it costs little more.
-    assert solution.bound <= least + 1e-6
+    assert lowest <= solution.cost + 1e-6
+    assert solution.cost <= lowest / (1.0 - MIN_GAIN) + 1e-6  # Aggregated serving is preferred if it costs little more.
+    assert solution.bound <= lowest + 1e-6
     assert serves(problem, tuple(solution.counts[0].tolist()))
     assert utilisation(problem, solution, 0).max() <= problem.room + 1e-6
     assert max_growth(problem, solution.counts[0], 0).factor >= 1.0 - 1e-6

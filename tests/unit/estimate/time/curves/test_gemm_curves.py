@@ -175,15 +175,12 @@ def test_emulated_units_have_their_own_share_of_peak() -> None:
     costs: Any = {
         "gemm.peak_share.bf16_in_fp32": 0.5,
         "gemm.peak_share.dequantised": 0.25,
-        "gemm.peak_share.fp32_128_lanes": 0.8,
         "gemm.peak_share": 0.9,
     }
     for unit, width in (("bf16", 2.0), ("fp8", 1.0), ("int8", 1.0), ("fp4", 0.5)):
         has, lacks = (seconds(gemm_op(unit=unit, width=width), toy(native={unit: native}), **costs) for native in (1.0, 0.0))
         assert has == pytest.approx(FULL / 0.9, rel=1e-3)
         assert lacks == pytest.approx(FULL / (0.5 if unit == "bf16" else 0.9 * 0.25), rel=1e-3)
-    wide = [seconds(gemm_op(unit="fp32", width=4.0), toy(wide_fp32=is_wide), **costs) for is_wide in (0.0, 1.0)]
-    assert wide == pytest.approx([FULL / 0.9, FULL / 0.72], rel=1e-3)
 
 
 def test_small_batched_gemms_have_their_own_share_of_bandwidth() -> None:

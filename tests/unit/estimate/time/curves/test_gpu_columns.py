@@ -236,19 +236,17 @@ def test_rate_of_an_sm_relative_to_the_h100() -> None:
     assert number(columns_of(H100, target="sm_999"), "sm_rate_vs_reference", "fp16") == 1.0
 
 
-def test_matrix_units_winograd_and_sm_width_by_gpu() -> None:
+def test_matrix_units_and_winograd_by_gpu() -> None:
     def properties(gpu: str) -> tuple[float, ...]:
-        return tuple(
-            number(columns_of(GPUS[gpu]), name) for name in ("matrix_convolutions", "dot_product_share", "winograd", "wide_fp32")
-        )
+        return tuple(number(columns_of(GPUS[gpu]), name) for name in ("matrix_convolutions", "dot_product_share", "winograd"))
 
-    assert properties("h100-sxm") == (1.0, 1.0, 1.0, 1.0)
-    assert properties("a100-sxm-80gb") == (1.0, 1.0, 1.0, 0.0)
-    assert properties("k80") == (0.0, 1.0, 1.0, 1.0)
+    assert properties("h100-sxm") == (1.0, 1.0, 1.0)
+    assert properties("a100-sxm-80gb") == (1.0, 1.0, 1.0)
+    assert properties("k80") == (0.0, 1.0, 1.0)
     assert properties("gtx-580-3gb")[2] == 0.0
-    assert properties("mi300x") == (1.0, 1.0, 1.0, 1.0)
+    assert properties("mi300x") == (1.0, 1.0, 1.0)
     rdna = next(gpu.id for gpu in GPUS.values() if gpu.architecture == "RDNA3")
-    assert properties(rdna) == (0.0, 0.5, 1.0, 1.0)
+    assert properties(rdna) == (0.0, 0.5, 1.0)
 
 
 def test_columns_in_chunks_and_fitted_values_by_architecture() -> None:

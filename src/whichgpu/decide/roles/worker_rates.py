@@ -27,7 +27,7 @@ class Requests(msgspec.Struct, frozen=True):
     longest: Floats
 
 
-class Rates(msgspec.Struct, frozen=True):
+class WorkerRates(msgspec.Struct, frozen=True):
     """Requests per second and running sequences of one worker by bucket, on time and late; 0 if it cannot."""
 
     rates: Floats
@@ -36,29 +36,31 @@ class Rates(msgspec.Struct, frozen=True):
     late_batches: Floats | None
 
 
-def prefill_rates(limits: SchedulerLimits, port: Port, prefill: Floats, requests: Requests, objectives: Objectives) -> Rates:
+def prefill_rates(
+    limits: SchedulerLimits, port: Port, prefill: Floats, requests: Requests, objectives: Objectives
+) -> WorkerRates:
     """Return the rates of a prefill worker, which takes `prefill` seconds per prompt of each bucket, within TTFT."""
     seconds = np.maximum(prefill, 1e-12)
     fits = requests.longest <= limits.cache_tokens
-    most = np.where(fits, np.minimum(BUSIEST / seconds, _transfers(port, requests)), 0.0)
+    highest = np.where(fits, np.minimum(BUSIEST / seconds, _transfers(port, requests)), 0.0)
     batches = np.where(fits, np.clip(np.floor(limits.cache_tokens / requests.prompts), 1, limits.max_sequences), 0.0)
     limit = min(
         np.inf if objectives.ttft_max is None else objectives.ttft_max,
         np.inf if objectives.latency_max is None else PREFILL_LATENCY_SHARE * objectives.latency_max,
     )
     if not np.isfinite(limit):
-        return Rates(most, batches, None, None)
+        return WorkerRates(highest, batches, None, None)
     # The wait at the percentile is that of a queue with deterministic service, as for aggregated replicas.
     scale = seconds * -np.log(1.0 - objectives.percentile / 100.0) / 2.0
     slack = np.maximum(limit - seconds - limits.request_latency, 0.0) / np.maximum(scale, 1e-12)
-    rates = np.minimum(most, slack / (1.0 + slack) / seconds)
-    late = np.where(most > rates * (1.0 + 1e-3), most, 0.0)
-    return Rates(rates, np.where(rates > 0, batches, 0.0), late, batches)
+    rates = np.minimum(highest, slack / (1.0 + slack) / seconds)
+    late = np.where(highest > rates * (1.0 + 1e-3), highest, 0.0)
+    return WorkerRates(rates, np.where(rates > 0, batches, 0.0), late, batches)
 
 
 def decode_rates(
     limits: SchedulerLimits, port: Port, decode: Floats, tried: Floats, requests: Requests, objectives: Objectives
-) -> Rates:
+) -> WorkerRates:
     """Return the rates of a decode worker whose steps take `decode` seconds [batches, buckets] at the batch sizes `tried`."""
     outputs = np.maximum(requests.outputs, 1.0)
     kv_tokens = requests.prompts + (outputs if limits.reserve_answers else outputs / 2)
@@ -75,10 +77,10 @@ def decode_rates(
         within &= residence <= (1.0 - PREFILL_LATENCY_SHARE) * objectives.latency_max
     rates, batches = _highest(rate, within, tried)
     if objectives.tpot_max is None and objectives.latency_max is None:
-        return Rates(rates, batches, None, None)
+        return WorkerRates(rates, batches, None, None)
     any_within = np.any(within, axis=0, keepdims=True)
     late_rates, late_batches = _highest(rate, np.where(any_within, within, fits), tried)
-    return Rates(rates, batches, np.where(late_rates > rates * (1.0 + 1e-3), late_rates, 0.0), late_batches)
+    return WorkerRates(rates, batches, np.where(late_rates > rates * (1.0 + 1e-3), late_rates, 0.0), late_batches)
 
 
 def _transfers(port: Port, requests: Requests) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.serving_cases import DEFAULT_LIMITS
-from whichgpu.decide.plan.role_capacity import Requests, decode_rates, prefill_rates
+from whichgpu.decide.roles.worker_rates import Requests, decode_rates, prefill_rates
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.kv_transfer import Port
 

@@ -1,0 +1,1 @@
+"""One page about an answer, to forward: `--report FILE.html`, `.md` or `.pdf`."""
