@@ -17,7 +17,7 @@ from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
-from whichgpu.surface.report.sections import Report, Section
+from whichgpu.surface.report.sections import ReportPage, Section
 
 ENDINGS = (".html", ".md", ".pdf")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -46,7 +46,7 @@ def check_report_file(path: str) -> None:
         raise UsageError("needs-browser", msg("error.report-browser"), msg("hint.report-browser"))
 
 
-def write_report(report: Report, chart: dict[str, Any] | None, path: str, language: Language) -> None:
+def write_report(report: ReportPage, chart: dict[str, Any] | None, path: str, language: Language) -> None:
     """Write a report with its chart in the format of the file's ending."""
     ending, svg = Path(path).suffix.lower(), _svg_of(chart)
     content = markdown(report, svg, language) if ending == ".md" else html(report, svg, language)
@@ -58,7 +58,7 @@ def write_report(report: Report, chart: dict[str, Any] | None, path: str, langua
         raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
 
 
-def html(report: Report, svg: str, language: Language) -> str:
+def html(report: ReportPage, svg: str, language: Language) -> str:
     """Return a report as one HTML page without scripts or links to other files; all text is escaped."""
     parts = [f"<h1>{escape(report.sentence)}</h1>"]
     parts += [f"<figure>{svg}</figure>"] if svg else []
@@ -75,7 +75,7 @@ def html(report: Report, svg: str, language: Language) -> str:
     )
 
 
-def markdown(report: Report, svg: str, language: Language) -> str:
+def markdown(report: ReportPage, svg: str, language: Language) -> str:
     """Return a report as Markdown, with its chart inside the file."""
     parts = [f"# {_plain(report.sentence)}"]
     if svg:

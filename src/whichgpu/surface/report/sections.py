@@ -53,7 +53,7 @@ class Section(msgspec.Struct, frozen=True):
     is_command: bool = False
 
 
-class Report(msgspec.Struct, frozen=True):
+class ReportPage(msgspec.Struct, frozen=True):
     """One page about an answer: its sentence, tables and sections, in the reader's language."""
 
     sentence: str
@@ -84,7 +84,7 @@ class _ReportSession(RecordingSession):
 
 def report_of(
     answer: Any, show: Callable[[Any, Any], object], language: Language, command: str, sources: Mapping[str, str]
-) -> Report:
+) -> ReportPage:
     """Return the report of an answer that `show` displays; `command` reproduces it, `sources` are titles by id."""
     session = _ReportSession(language, format="markdown", out=io.StringIO(), err=io.StringIO())
     session.request = {"evidence": True, "long": True, "names": True}
@@ -98,15 +98,17 @@ def report_of(
         if lines.get(name)
     )
     tables = [part for part in session.parts if isinstance(part, RecordedTable)]
-    return Report(session.sentence, tuple(msgspec.structs.replace(one, rows=one.rows[:MAX_ROWS]) for one in tables[:2]), sections)
+    return ReportPage(
+        session.sentence, tuple(msgspec.structs.replace(one, rows=one.rows[:MAX_ROWS]) for one in tables[:2]), sections
+    )
 
 
 def _section_of(id: str) -> str:
     """Return the section of a message: the one that names its whole id, else the one with the longest beginning of it."""
     matches = [
-        (len(known), name)
+        (len(pattern), name)
         for name, (_, ids) in SECTIONS.items()
-        for known in ids
-        if id == known or (known[-1] in "-." and id.startswith(known))
+        for pattern in ids
+        if id == pattern or (pattern[-1] in "-." and id.startswith(pattern))
     ]
     return max(matches)[1] if matches else "why"

@@ -13,7 +13,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.surface.commands.render.recording_session import RecordedTable
 from whichgpu.surface.report import report_file
-from whichgpu.surface.report.sections import Report, Section
+from whichgpu.surface.report.sections import ReportPage, Section
 
 pytest.importorskip("vl_convert", reason="the picture of a report is drawn by vl-convert, the extra plot")
 HOSTILE = "<script>alert(1)</script> [a](javascript:x) `b`"
@@ -46,7 +46,7 @@ def test_an_estimate_as_markdown_has_evidence_and_no_picture_without_a_load(tmp_
 @pytest.mark.parametrize("write", [report_file.html, report_file.markdown])
 def test_no_name_becomes_markup(write: object) -> None:
     table = RecordedTable((HOSTILE,), ((HOSTILE,),))
-    text = write(Report(HOSTILE, (table,), (Section("head", (HOSTILE,)),)), "", english())  # type: ignore[operator]
+    text = write(ReportPage(HOSTILE, (table,), (Section("head", (HOSTILE,)),)), "", english())  # type: ignore[operator]
     assert "<script>" not in text
     if write is report_file.markdown:
         assert "# &lt;script>" in text
