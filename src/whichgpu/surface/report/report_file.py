@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ from whichgpu.surface.report.sections import ReportPage, Section
 ENDINGS = (".html", ".md", ".pdf")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 MAX_CHARTS = 2  # Charts on the page.
+ZOOMS = (1.0, 0.9, 0.8, 0.7)  # Sizes tried until all fits on one page.
 PRINT_SECONDS = 60  # Time in which a browser prints one page (assumed; it takes about one second).
 STYLE = """
 @page { size: A4; margin: 10mm }
@@ -116,17 +118,28 @@ def _browser() -> str | None:
 
 
 def _pdf_of(page: str) -> bytes:
-    """Return a page as PDF, printed by the installed browser in a folder of its own."""
+    """Return a page as PDF on one sheet, printed by the installed browser, smaller if it has more to say."""
     browser = _browser()
     assert browser is not None
     with tempfile.TemporaryDirectory(prefix="whichgpu-") as folder:
-        source, target = Path(folder, "report.html"), Path(folder, "report.pdf")
-        source.write_text(page, encoding="utf-8")
-        flags = ["--headless", "--disable-gpu", "--no-first-run", "--no-pdf-header-footer", f"--user-data-dir={folder}/profile"]
-        flags += ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # Chromium has no sandbox for root.
-        words = [browser, *flags, f"--print-to-pdf={target}", source.as_uri()]
-        try:
-            subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PRINT_SECONDS, check=True)
-            return target.read_bytes()
-        except (OSError, subprocess.SubprocessError) as problem:
-            raise NoAnswer("no-pdf", msg("error.report-print", name=Path(browser).name), msg("hint.report-browser")) from problem
+        for zoom in ZOOMS:
+            printed = _printed(
+                page.replace("</head>", f"<style>body {{ zoom: {zoom} }}</style></head>", 1), Path(folder), browser
+            )
+            if len(re.findall(rb"/Type /Page\b", printed)) == 1:
+                break
+        return printed
+
+
+def _printed(page: str, folder: Path, browser: str) -> bytes:
+    """Return a page as the browser prints it to PDF, from a file in a folder of its own."""
+    source, target = folder / "report.html", folder / "report.pdf"
+    source.write_text(page, encoding="utf-8")
+    flags = ["--headless", "--disable-gpu", "--no-first-run", "--no-pdf-header-footer", f"--user-data-dir={folder}/profile"]
+    flags += ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # Chromium has no sandbox for root.
+    words = [browser, *flags, f"--print-to-pdf={target}", source.as_uri()]
+    try:
+        subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PRINT_SECONDS, check=True)
+        return target.read_bytes()
+    except (OSError, subprocess.SubprocessError) as problem:
+        raise NoAnswer("no-pdf", msg("error.report-print", name=Path(browser).name), msg("hint.report-browser")) from problem
