@@ -120,5 +120,5 @@ def test_unanswerable_question_shows_the_reason(opened: Opener) -> None:
     page.fill("#f-budget", "0.01usd/h")
     page.keyboard.press("Enter")
     page.wait_for_selector("#answer .problem")
-    assert "hint" in page.locator("#answer .problem").inner_text()
+    assert "Try it with a change: Budget" in page.locator("#answer .problem").inner_text()
     assert page.input_value("#f-budget") == "0.01usd/h"
