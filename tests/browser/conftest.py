@@ -59,6 +59,10 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
         if message.type in ("error", "warning") and not any(text in message.text for text in expected):
             problems.append(f"{message.type}: {message.text}")
 
+    def failed(request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # Leaving a page aborts the requests that it still waits for.
+            problems.append(f"failed: {request.url}")
+
     def open_page(address: str, look: str = "light", context: Any = None, expecting: str = "", **settings: Any) -> Any:
         expected.extend(filter(None, [expecting]))
         if context is None:
@@ -68,7 +72,7 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
         page.set_default_timeout(90_000)  # A busy machine must not fail the page.
         page.on("console", note)
         page.on("pageerror", lambda problem: problems.append(f"page error: {problem}"))
-        page.on("requestfailed", lambda request: None if "fit.part" in request.url else problems.append(f"failed: {request.url}"))
+        page.on("requestfailed", failed)
         page.goto(home + address if address.startswith("/") else address)
         if look != "bare":
             drawn(page)
