@@ -90,12 +90,16 @@ class Service:
         self.uploads.close()
 
     async def prepare(self) -> None:
-        """Cache every page in its default state and the chart script; when no questions come, warm up the chart worker."""
+        """Cache every page in its default state and the chart script; when no questions come, warm up the chart worker.
+
+        The four answers of the start page take seconds: they are computed at its first visit.
+        """
         if not self._draws:
             return
         with contextlib.suppress(HttpRefusal):
             for name in PAGES:
-                await self.ask(page_question(name), "")
+                if name != START:
+                    await self.ask(page_question(name), "")
             await self.ask({"kind": "script"}, "", drawing=not is_cached())
             await self._until_quiet()
             await self.ask(FIRST_CHART, "", drawing=True)
