@@ -45,14 +45,14 @@ def test_an_endpoint_answers_in_csv_by_its_ending_or_the_accept_header(client: T
 
 def test_pages_of_csv_follow_each_other(client: TestClient) -> None:
     whole = rows(client.get("/api/v1/gpus.csv?vendor=nvidia").text)
-    path, seen = "/api/v1/gpus.csv?vendor=nvidia&limit=60", []
+    path, all_rows = "/api/v1/gpus.csv?vendor=nvidia&limit=60", []
     while path:
         reply = client.get(path)
         header, *page = rows(reply.text)
         assert header == whole[0]
-        seen += page
+        all_rows += page
         path = reply.headers.get("link", "").partition("<")[2].partition(">")[0]
-    assert seen == whole[1:]
+    assert all_rows == whole[1:]
     first = client.get("/api/v1/offers.csv?gpu=H100&limit=3")
     assert len(rows(first.text)) == 4
     assert "offset=3" in first.headers["link"]

@@ -50,8 +50,8 @@ def _row(parameter: dict[str, Any], endpoint: Endpoint | None, path: str, langua
     """Return the table row of a parameter; those of an endpoint have an input to try it with the value of the example."""
     name, value = parameter["name"], ""
     if endpoint is not None:
-        given = endpoint.example.get(name, "")
-        text = ",".join(map(str, given)) if isinstance(given, list) else str(given).lower() if given is False else str(given)
+        example = endpoint.example.get(name, "")
+        text = ",".join(map(str, example)) if isinstance(example, list) else "false" if example is False else str(example)
         label = escape(language.text("web.value-of", name=name, path=path))
         attributes = 'autocomplete="off" spellcheck="false"'
         value = f'<td><input name="{escape(name)}" value="{escape(text)}" aria-label="{label}" {attributes}></td>'

@@ -62,8 +62,8 @@ def _endpoint(path: str, ending: str) -> Endpoint:
         tag, headers = service.tag(question), service.rate_limit(client_of(request))
         known_tags = request.headers.get("if-none-match", "")
         if tag in known_tags and has_already(request, tag):  # Nothing needs to be computed.
-            shown = f'"{tag}-gz"' if f"{tag}-gz" in known_tags else f'"{tag}"'
-            response = Response(None, 304, {"ETag": shown, "Cache-Control": REVALIDATE, **headers_of(code)})
+            shown_tag = f'"{tag}-gz"' if f"{tag}-gz" in known_tags else f'"{tag}"'
+            response = Response(None, 304, {"ETag": shown_tag, "Cache-Control": REVALIDATE, **headers_of(code)})
         else:
             response = answer_response(request, {**await ask_worker(request, question), "tag": tag})
         response.headers.update({**headers, "Vary": "Accept, Accept-Encoding, Accept-Language"})

@@ -47,12 +47,12 @@ class Metrics:
     def _histogram(self) -> Iterable[str]:
         name = "whichgpu_http_request_seconds"
         for route, counts in sorted(self._seconds.items()):
-            below = 0
+            cumulative = 0
             for end, count in zip((*map("{:g}".format, BUCKET_SECONDS), "+Inf"), counts, strict=True):
-                below += count
-                yield f"{name}_bucket{_labels((('route', route), ('le', end)))} {below}"
+                cumulative += count
+                yield f"{name}_bucket{_labels((('route', route), ('le', end)))} {cumulative}"
             yield f"{name}_sum{_labels((('route', route),))} {self._total_seconds[route]:.6f}"
-            yield f"{name}_count{_labels((('route', route),))} {below}"
+            yield f"{name}_count{_labels((('route', route),))} {cumulative}"
 
 
 class RequestMeter:
@@ -87,8 +87,8 @@ def route_of(path: str) -> str:
     """
     if path.startswith(f"{PREFIX}/"):
         name = path.removeprefix(f"{PREFIX}/").removesuffix(".csv")
-        known = name if name in BY_PATH else JOBS if name.startswith(JOBS) else ""
-        return f"{PREFIX}/{known}" if known else OTHER
+        endpoint = name if name in BY_PATH else JOBS if name.startswith(JOBS) else ""
+        return f"{PREFIX}/{endpoint}" if endpoint else OTHER
     first = path.split("/")[1].partition(".")[0]
     is_known = first in (*PAGES, "static", "assets", "metrics", "healthz", "readyz", "docs") and first != START
     return "/" if path == "/" else f"/{first}" if is_known else OTHER

@@ -126,9 +126,9 @@ class Service:
 
     def rate_limit(self, client: str) -> dict[str, str]:
         """Return the headers that say how many questions a client may have under way, and how many more it may ask now."""
-        most = self.limits.client_waiting
-        policy = f'"questions";q={most};qu="concurrent-requests"'
-        return {"RateLimit-Policy": policy, "RateLimit": f'"questions";r={max(0, most - self._waiting[client])}'}
+        limit = self.limits.client_waiting
+        policy = f'"questions";q={limit};qu="concurrent-requests"'
+        return {"RateLimit-Policy": policy, "RateLimit": f'"questions";r={max(0, limit - self._waiting[client])}'}
 
     def present_values(self) -> dict[str, float | Mapping[str, int]]:
         """Return present values for monitoring: workers, queue, cached answers, jobs and open streams."""
