@@ -11,7 +11,7 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 pytest.importorskip("httpx", reason="Starlette's test client needs httpx")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # httpx serves until the test client needs its successor
-    from starlette.testclient import TestClient
+    from starlette.testclient import TestClient as TestClient
 
 from whichgpu.surface.web.app import application
 from whichgpu.surface.web.server.frames import Question
