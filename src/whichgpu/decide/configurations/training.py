@@ -27,7 +27,7 @@ from whichgpu.workload.workload import Parallel, Workload
 NEED_RANGE = 0.08  # Half the width of an interpolated memory need's range, as a share of the need.
 STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
 ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
-DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6)  # Sequences per pass tried on several GPUs if no batch is given.
+DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6, dtype=np.float64)  # Sequences per pass tried on several GPUs if no batch is given.
 RATE_TIE = 0.03  # Share of throughput within which two steps count as equally fast (assumed).
 # Most tokens of one optimizer step that a default batch may have: 4M in training and 64 sequences of 4,096 in fine-tuning, as
 # Llama 2 was trained (https://arxiv.org/abs/2307.09288, 2023-07).
