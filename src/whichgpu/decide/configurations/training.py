@@ -27,7 +27,8 @@ from whichgpu.workload.workload import Parallel, Workload
 NEED_RANGE = 0.08  # Half the width of an interpolated memory need's range, as a share of the need.
 STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
 ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
-DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6, dtype=np.float64)  # Sequences per pass tried on several GPUs if no batch is given.
+# Sequences per pass tried on several GPUs if no batch is given.
+DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6, dtype=np.float64)
 RATE_TIE = 0.03  # Share of throughput within which two steps count as equally fast (assumed).
 # Most tokens of one optimizer step that a default batch may have: 4M in training and 64 sequences of 4,096 in fine-tuning, as
 # Llama 2 was trained (https://arxiv.org/abs/2307.09288, 2023-07).
@@ -101,8 +102,8 @@ def _all_micro_batches(request: WorkloadRequest, workload: Workload, sizes: Coll
 
 def _searches_micro_batch(request: WorkloadRequest, workload: Workload) -> bool:
     """Return whether the micro-batch on several GPUs is chosen freely: all weights of a language model, and no batch given."""
-    given = {"batch", "micro_batch", "accumulation"} & request.stated
-    return not given and request.shape.is_generative and not workload.lora_rank
+    fixed = bool({"batch", "micro_batch", "accumulation"} & request.stated)
+    return not fixed and request.shape.is_generative and not workload.lora_rank
 
 
 def _steps(
@@ -175,9 +176,9 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
         usual = default_batch(request.shape, parallel.dp, passes, parallel.pp)
         sizes = np.array([float(usual.micro_batch)])
         if parallel.dp * parallel.tp * parallel.pp > 1 and _searches_micro_batch(request, workload):
-            most = MAX_FINETUNE_STEP_TOKENS if workload.traits.finetuning else MAX_STEP_TOKENS
+            max_tokens = MAX_FINETUNE_STEP_TOKENS if workload.traits.finetuning else MAX_STEP_TOKENS
             step_tokens = DEFAULT_MICRO_BATCHES * float(usual.accumulation * parallel.dp * (workload.seq_in or 1))
-            sizes = DEFAULT_MICRO_BATCHES[: max(1, int((step_tokens <= most).sum()))]
+            sizes = DEFAULT_MICRO_BATCHES[: max(1, int((step_tokens <= max_tokens).sum()))]
         return sizes, np.full(len(sizes), float(usual.accumulation))
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
@@ -202,8 +203,8 @@ def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
 def _simplest_fast_step(steps: Sequence[ScreenedStep], device: int) -> ScreenedStep:
     """Return the step with the highest throughput; within 3% of it one without checkpointing, then the smallest batch."""
     rates = [one.batch / float(one.seconds[device]) for one in steps]
-    near = [(one, rate) for one, rate in zip(steps, rates, strict=True) if rate >= max(rates) * (1.0 - RATE_TIE)]
-    return min(near, key=lambda it: (it[0].checkpointing != "none", it[0].batch, -it[1]))[0]
+    ties = [(one, rate) for one, rate in zip(steps, rates, strict=True) if rate >= max(rates) * (1.0 - RATE_TIE)]
+    return min(ties, key=lambda pair: (pair[0].checkpointing != "none", pair[0].batch, -pair[1]))[0]
 
 
 def _best(
