@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 
 import msgspec
@@ -27,6 +27,12 @@ from whichgpu.workload.workload import Parallel, Workload
 NEED_RANGE = 0.08  # Half the width of an interpolated memory need's range, as a share of the need.
 STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
 ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
+# Sequences per pass tried on several GPUs if no batch is given.
+DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6, dtype=np.float64)
+RATE_TIE = 0.03  # Share of throughput within which two steps count as equally fast (assumed).
+# Most tokens of one optimizer step that a default batch may have: 4M in training and 64 sequences of 4,096 in fine-tuning, as
+# Llama 2 was trained (https://arxiv.org/abs/2307.09288, 2023-07).
+MAX_STEP_TOKENS, MAX_FINETUNE_STEP_TOKENS = 4_194_304, 262_144
 
 
 class ScreenedStep(msgspec.Struct, frozen=True):
@@ -66,9 +72,7 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     steps: dict[tuple[int, int], list[ScreenedStep]] = {}
     smallest: dict[tuple[int, int], float] = {}
     first: LayoutTimes | None = None
-    micro_batches = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
-    if "batch" in request.stated and not workload.micro_batch:
-        micro_batches = _all_micro_batches(workload.batch or 1, {gpus for gpus, _ in sizes})
+    micro_batches = _all_micro_batches(request, workload, {gpus for gpus, _ in sizes})
     for size in sizes:
         times = LayoutTimes(workload, shape, devices, *size, first, micro_batches)
         first = first or times
@@ -82,13 +86,24 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     ]
 
 
-def _all_micro_batches(batch: int, sizes: Iterable[int]) -> Floats:
-    """Return every micro-batch size that is possible for some number of data-parallel replicas on these numbers of GPUs."""
+def _all_micro_batches(request: WorkloadRequest, workload: Workload, sizes: Collection[int]) -> Floats:
+    """Return every micro-batch size that some layout on these numbers of GPUs may have, in ascending order."""
+    if "batch" not in request.stated or workload.micro_batch:
+        if max(sizes) > 1 and _searches_micro_batch(request, workload):
+            return DEFAULT_MICRO_BATCHES
+        return np.array([float(workload.micro_batch or default_batch(request.shape, 1).micro_batch)])
+    batch = workload.batch or 1
     replicas = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
     micro_batches: Floats = np.unique(
         np.concatenate([micro_batch_sizes(batch // dp) for dp in replicas if batch >= dp and batch % dp == 0])
     )
     return micro_batches
+
+
+def _searches_micro_batch(request: WorkloadRequest, workload: Workload) -> bool:
+    """Return whether the micro-batch on several GPUs is chosen freely: all weights of a language model, and no batch given."""
+    fixed = bool({"batch", "micro_batch", "accumulation"} & request.stated)
+    return not fixed and request.shape.is_generative and not workload.lora_rank
 
 
 def _steps(
@@ -159,7 +174,12 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
         if "micro_batch" in request.stated and workload.micro_batch is not None:
             return np.array([float(workload.micro_batch)]), np.array([float(passes or pipeline_passes(parallel.pp))])
         usual = default_batch(request.shape, parallel.dp, passes, parallel.pp)
-        return np.array([float(usual.micro_batch)]), np.array([float(usual.accumulation)])
+        sizes = np.array([float(usual.micro_batch)])
+        if parallel.dp * parallel.tp * parallel.pp > 1 and _searches_micro_batch(request, workload):
+            max_tokens = MAX_FINETUNE_STEP_TOKENS if workload.traits.finetuning else MAX_STEP_TOKENS
+            step_tokens = DEFAULT_MICRO_BATCHES * float(usual.accumulation * parallel.dp * (workload.seq_in or 1))
+            sizes = DEFAULT_MICRO_BATCHES[: max(1, int((step_tokens <= max_tokens).sum()))]
+        return sizes, np.full(len(sizes), float(usual.accumulation))
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
@@ -171,10 +191,20 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
 
 
 def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
-    """Return, per layout, the step that training defaults prefer: no checkpointing, largest micro-batch; for a pipeline all."""
+    """Return, per layout and batch, the step that training defaults prefer: no checkpointing, then the largest micro-batch.
+
+    All steps of a pipeline are returned, since small micro-batches may fill its stages better.
+    """
     ordered = sorted(steps, key=lambda one: (one.checkpointing == "none", one.micro))
-    best = {one.parallel: one for one in ordered}
-    return [one for one in steps if one.parallel.pp > 1 or best[one.parallel] is one]
+    best = {(one.parallel, one.batch): one for one in ordered}
+    return [one for one in steps if one.parallel.pp > 1 or best[one.parallel, one.batch] is one]
+
+
+def _simplest_fast_step(steps: Sequence[ScreenedStep], device: int) -> ScreenedStep:
+    """Return the step with the highest throughput; within 3% of it one without checkpointing, then the smallest batch."""
+    rates = [one.batch / float(one.seconds[device]) for one in steps]
+    ties = [(one, rate) for one, rate in zip(steps, rates, strict=True) if rate >= max(rates) * (1.0 - RATE_TIE)]
+    return min(ties, key=lambda pair: (pair[0].checkpointing != "none", pair[0].batch, -pair[1]))[0]
 
 
 def _best(
@@ -186,7 +216,7 @@ def _best(
     fitting = [one for one in steps if one.need * (1 + NEED_RANGE) <= own] or [one for one in steps if one.need <= own]
     if not fitting:
         return Infeasibility("memory" if np.isfinite(smallest) else "layout", smallest / own - 1.0)
-    one = max(_default_steps(fitting) if by_defaults else fitting, key=lambda one: one.batch / one.seconds[device])
+    one = _simplest_fast_step(_default_steps(fitting) if by_defaults else fitting, device)
     done, unit = work_per_step(replace(workload, batch=int(one.batch)), shape)
     seconds = float(one.seconds[device])
     need = Figure(one.need, one.need * (1 - NEED_RANGE), one.need * (1 + NEED_RANGE), "byte", "modelled")
