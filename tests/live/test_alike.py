@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_recommendation_counts_the_offers_left_out(
 
     monkeypatch.setattr(alike, "KEPT_OFFERS", 50)
     catalog_import(price_list(tmp_path / "a.csv", 1, 3000), catalog=catalog, today=TODAY, folder=folder, trusting=True)
-    question = {"as_of": TODAY.isoformat(), "gpu": "H100 SXM", "provider": "colo"}
+    question: dict[str, Any] = {"as_of": TODAY.isoformat(), "gpu": "H100 SXM", "provider": "colo"}
     ranked = recommend("serve", "llama-3.1-8b", **question)
     left_out = sum(cheapest_live_offers(TODAY, gpus=frozenset({"h100-sxm"})).left_out.values())
     assert left_out
