@@ -162,9 +162,9 @@ def _stored(catalog: Catalog, day: date, filter: OfferFilter, query: OffersQuery
     if catalog.folder != DATA_DIR:
         return StoredOffers((), {})
     if query.group_by or (query.limit is not None and query.limit <= KEPT_OFFERS and query.sort is None):
-        named = {instance for _, instance in filter.instances or ()}
-        stored = cheapest_live_offers(day, catalog.known_by, gpus=filter.gpu_ids, instances=named)
-        return StoredOffers(stored.offers, {}) if named else stored
+        names = {instance for _, instance in filter.instances or ()}
+        stored = cheapest_live_offers(day, catalog.known_by, gpus=filter.gpu_ids, instances=names)
+        return StoredOffers(stored.offers, {}) if names else stored
     return StoredOffers(live_offers(day, catalog.known_by, gpus=filter.gpu_ids), {})
 
 

@@ -71,12 +71,12 @@ def rank_alike(connection: sqlite3.Connection, is_known: Callable[[str, str], bo
         for statement in _STEPS:
             connection.execute(statement)
         connection.execute("INSERT INTO alike_kept SELECT DISTINCT offer FROM temp.latest WHERE always")
-        kept = {"kept": KEPT_OFFERS}
-        connection.execute("INSERT OR IGNORE INTO alike_kept SELECT offer FROM temp.ranked WHERE place <= :kept", kept)
+        values = {"kept": KEPT_OFFERS}
+        connection.execute("INSERT OR IGNORE INTO alike_kept SELECT offer FROM temp.ranked WHERE place <= :kept", values)
         connection.execute(
             f"""INSERT INTO alike_left_out SELECT {_GROUP}, count(*) FROM temp.ranked JOIN temp.alike_group g ON g.id = alike
             WHERE NOT always AND place > :kept GROUP BY alike""",
-            kept,
+            values,
         )
         for table in ("alike_group", "latest", "contested", "superseded", "ranked"):
             connection.execute(f"DROP TABLE temp.{table}")
