@@ -49,9 +49,9 @@ def price_list(path: Path, seed: int, machines: int = 300) -> Path:
     for _ in range(machines):
         gpu, gpus, low = draw.choice((("H100 SXM", 8, 24.0), ("H100 SXM", 1, 2.5), ("L4", 1, 0.6)))
         provider = draw.choice(("colo", "colo", "aws"))
-        known = provider == "aws" and gpus == 8 and draw.random() < 0.3
-        name = "p5.48xlarge" if known else f"machine-{draw.randrange(machines)}"
-        price = low * draw.uniform(1.6 if known else 1.0, 2.2)
+        in_catalog = provider == "aws" and gpus == 8 and draw.random() < 0.3
+        name = "p5.48xlarge" if in_catalog else f"machine-{draw.randrange(machines)}"
+        price = low * draw.uniform(1.6 if in_catalog else 1.0, 2.2)
         currency = random.Random(f"{seed} {name}").choice(("USD", "KRW"))  # A list has one currency for a machine.
         amount = f"{price * 1380:.3f}" if currency == "KRW" else f"{price:.5f}"
         region = draw.choice(("us-east-1", "us-west-2")) if provider == "aws" else draw.choice(("Seoul", "Hanoi"))
