@@ -15,7 +15,7 @@ from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.live.stored_offers import OfferGroup
+from whichgpu.catalog.offer import OfferGroup
 from whichgpu.price.asof import PriceOnDay
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 

@@ -24,8 +24,8 @@ from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.host import Region, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.catalog.live.overlay import apply_overlay, overlay_path, read_overlay
-from whichgpu.catalog.live.stored_offers import KEPT_OFFERS, StoredOffers, cheapest_live_offers, last_snapshot, live_offers
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.live.stored_offers import StoredOffers, cheapest_live_offers, last_snapshot, live_offers
+from whichgpu.catalog.offer import KEPT_OFFERS, Observation
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import count_matching

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from whichgpu.base.version import __version__
 from whichgpu.catalog.live.price_store import transaction
-from whichgpu.catalog.live.stored_offers import KEPT_OFFERS, OfferGroup
+from whichgpu.catalog.offer import KEPT_OFFERS, OfferGroup
 
 MIN_OFFERS = 20_000  # Smaller stores are read whole, in a fraction of a second.
 

@@ -12,23 +12,9 @@ from msgspec.structs import replace
 
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.live.rows import OWN_LIST
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.offer import Observation, OfferGroup
 
 MAX_NAMED_PARTS = 8  # Price lists of one source that its title names.
-KEPT_OFFERS = 50  # Cheapest offers read of a group alike in all but name (set by judgement: more than a page shows).
-
-
-class OfferGroup(NamedTuple):
-    """What offers that differ only in the name of the machine have in common."""
-
-    gpu: str
-    provider: str
-    region: str
-    gpus: int | float
-    term: str
-    payment: str | None
-    includes: str
-    currency: str
 
 
 class StoredOffers(msgspec.Struct, frozen=True):
