@@ -47,9 +47,9 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
         return None if solved is None else _of_all_columns(problem, everything, solved, solved.bound, monotonic() - start)
     tied = problem.levels > 1 and len(everything) * width > MAX_JOINT
     if tied and share_variables(problem, everything) <= MAX_WHOLE:
-        found = solve_whole(problem, everything, seconds, gap)
+        result = solve_whole(problem, everything, seconds, gap)
         progress(1.0)
-        return None if found is None else _of_all_columns(problem, everything, *found, monotonic() - start)
+        return None if result is None else _of_all_columns(problem, everything, *result, monotonic() - start)
     if tied:
         joined = _join_levels(problem, seconds, gap, progress)
         if joined is not None:

@@ -44,9 +44,9 @@ def solve_with_workers(problem: Problem, seconds: float, gap: float, solve: Solv
         return None if plan is None else _of_columns(problem, together, plan)
 
     if variables <= MAX_WHOLE:
-        found = solve_whole(problem, everything, left(WHOLE_TIME), gap)
-        if found is not None:
-            plan, bound = _of_columns(problem, everything, found[0]), found[1]
+        result = solve_whole(problem, everything, left(WHOLE_TIME), gap)
+        if result is not None:
+            plan, bound = _of_columns(problem, everything, result[0]), result[1]
             if plan.counts[:, ~problem.aggregated].any():
                 without = aggregated(1.0)
                 plan = plan if without is None or plan.cost < without.cost * (1.0 - MIN_GAIN) else without
