@@ -31,6 +31,7 @@ from whichgpu.decide.answer.sentences import (
     work_kind,
 )
 from whichgpu.decide.answer.spot_shares import spot_shares
+from whichgpu.decide.answer.utilisation import utilisation_reason
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.configurations.reference_mix import indices
@@ -170,8 +171,11 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
 
     def _explained(self, at: int, one: Candidate, other: Candidate | None) -> Candidate:
         billed = None if self._serving or not self._modelled else explain.billed_reason(at, self.ranked.candidates)
-        workload = self.screened.request.workload
-        return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
+        request = self.screened.request
+        because = explain.reasons(one, other, request.workload, self._serving, self._list_price_day(one), billed)
+        gpu = self.question.lookups.catalog.gpu_by_id[one.gpu]
+        used = utilisation_reason(one, request.workload, request.shape, gpu) if self._modelled else None
+        return replace(one, because=because if used is None else (because[0], used, *because[1:]))
 
     def _with_preference(self, best: Candidate, cheapest: Candidate) -> Candidate:
         """Return the answer with a reason why a cheaper candidate is not it: a tie, or a price that is much older."""

@@ -26,6 +26,8 @@ from whichgpu.workload.workload import Parallel, Workload
 
 NEED_RANGE = 0.08  # Half the width of an interpolated memory need's range, as a share of the need.
 STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
+TENSOR_DEGREES = (1, 2, 4, 8)  # Tensor parallel degrees tried within a machine.
+MAX_STAGE_PASSES = 16  # Most micro-batches per pipeline stage (assumed): 6% of such a step is pipeline bubble.
 ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
 # Sequences per pass tried on several GPUs if no batch is given.
 DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6, dtype=np.float64)
@@ -144,7 +146,8 @@ def _families(
         return
     zero_stages = ZERO_STAGES if gpus > 1 else (0,)
     per_machine = gpus // machines
-    yield [*(Parallel(dp=gpus, zero=stage) for stage in zero_stages), *_pipelines(workload, shape, gpus, machines)]
+    data_parallel = [Parallel(dp=gpus, zero=stage) for stage in zero_stages]
+    yield list(dict.fromkeys([*data_parallel, *_pipelines(workload, shape, gpus, machines)]))
     degrees = [tp for tp in (2, 4, 8) if tp <= per_machine and divides_evenly(workload, shape, tp, 1, 1)]
     yield [
         Parallel(dp=gpus // tp, tp=tp, sp=True, zero=zero)
@@ -154,13 +157,14 @@ def _families(
 
 
 def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int) -> list[Parallel]:
-    """Return layouts with pipeline stages over machines (ZeRO over the network is slow) and tensor parallelism within each."""
+    """Return layouts of several machines: pipeline stages over them (ZeRO over the network is slow), tensor ranks within each."""
     layouts = []
-    for pp in (stages for stages in STAGES if stages <= machines and machines % stages == 0):
-        for tp in (degree for degree in (1, gpus // machines) if divides_evenly(workload, shape, degree, pp, 1)):
+    degrees = [degree for degree in TENSOR_DEGREES if (gpus // machines) % degree == 0]
+    for pp in (stages for stages in (1, *STAGES) if machines > 1 and machines % stages == 0):
+        for tp in (degree for degree in degrees if divides_evenly(workload, shape, degree, pp, 1)):
             dp = gpus // (tp * pp)
             layouts += [Parallel(dp=dp, tp=tp, pp=pp, sp=tp > 1, zero=zero) for zero in ((0, 1) if dp > 1 else (0,))]
-    return list(dict.fromkeys(layouts))
+    return layouts
 
 
 def _checkpointings(request: WorkloadRequest, workload: Workload) -> tuple[str, ...]:
@@ -174,12 +178,9 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
         if "micro_batch" in request.stated and workload.micro_batch is not None:
             return np.array([float(workload.micro_batch)]), np.array([float(passes or pipeline_passes(parallel.pp))])
         usual = default_batch(request.shape, parallel.dp, passes, parallel.pp)
-        sizes = np.array([float(usual.micro_batch)])
         if parallel.dp * parallel.tp * parallel.pp > 1 and _searches_micro_batch(request, workload):
-            max_tokens = MAX_FINETUNE_STEP_TOKENS if workload.traits.finetuning else MAX_STEP_TOKENS
-            step_tokens = DEFAULT_MICRO_BATCHES * float(usual.accumulation * parallel.dp * (workload.seq_in or 1))
-            sizes = DEFAULT_MICRO_BATCHES[: max(1, int((step_tokens <= max_tokens).sum()))]
-        return sizes, np.full(len(sizes), float(usual.accumulation))
+            return _searched_micro(workload, parallel, float(usual.accumulation))
+        return np.array([float(usual.micro_batch)]), np.array([float(usual.accumulation)])
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
@@ -188,6 +189,15 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
         return (np.array([float(workload.micro_batch)]), np.array([share / workload.micro_batch])) if fits else (np.zeros(0),) * 2
     micro = micro_batch_sizes(share)
     return micro, share / micro
+
+
+def _searched_micro(workload: Workload, parallel: Parallel, passes: float) -> tuple[Floats, Floats]:
+    """Return micro-batch sizes and passes per step up to the tokens of a step in recipes; a pipeline takes more than `passes`."""
+    max_tokens = MAX_FINETUNE_STEP_TOKENS if workload.traits.finetuning else MAX_STEP_TOKENS
+    possible = max_tokens / (DEFAULT_MICRO_BATCHES * float(parallel.dp * (workload.seq_in or 1)))
+    sizes = DEFAULT_MICRO_BATCHES[: max(1, int((possible >= passes).sum()))]
+    max_passes = max(passes, MAX_STAGE_PASSES * parallel.pp) if parallel.pp > 1 else passes
+    return sizes, np.clip(np.floor(possible[: len(sizes)]), passes, max_passes)
 
 
 def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:

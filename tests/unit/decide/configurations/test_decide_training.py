@@ -40,7 +40,9 @@ def test_default_batch_is_shared_and_fills_pipelines() -> None:
     assert micro(plain, "accumulation", dp=4) == ([1.0], [1.0])
     assert micro(Workload("train", "m", accumulation=2), "accumulation") == ([1.0], [2.0])
     assert micro(Workload("train", "m", micro_batch=3), "micro_batch") == ([3.0], [1.0])
-    assert micro(plain, pp=4)[1][0] == STAGE_PASSES * 4.0
+    assert micro(plain, pp=4)[1][0] == training.MAX_STAGE_PASSES * 4.0
+    long = Workload("finetune", "m", seq_in=65536)
+    assert micro(long, pp=4) == ([1.0], [STAGE_PASSES * 4.0])  # A step has few tokens in fine-tuning, but fills the pipeline.
     assert micro(Workload("train", "m", accumulation=1000), "accumulation", pp=4)[1] == [1000.0]
 
 
