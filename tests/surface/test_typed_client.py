@@ -49,18 +49,18 @@ def test_a_generated_client_gets_typed_answers_and_errors(server: Server, tmp_pa
     schema, program = tmp_path / "openapi.json", tmp_path / "program.py"
     schema.write_bytes(server.get("/api/v1/openapi.json").body)
     program.write_text(PROGRAM)
-    made = subprocess.run(
+    generated = subprocess.run(
         [command, "generate", "--path", str(schema), "--meta", "none", "--output-path", str(tmp_path / "made")],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert made.returncode == 0, made.stdout[-3000:]
+    assert generated.returncode == 0, generated.stdout[-3000:]
     # The body of an upload is a file, which the generator does not make functions for.
-    assert [line for line in (made.stdout + made.stderr).splitlines() if line.startswith("WARNING")] == [
+    assert [line for line in (generated.stdout + generated.stderr).splitlines() if line.startswith("WARNING")] == [
         "WARNING parsing POST /api/v1/uploads within jobs. Endpoint will not be generated."
     ]
-    python = Path(command).resolve().with_name("python")
+    interpreter = Path(command).resolve().with_name("python")
     run = subprocess.run(
-        [str(python if python.exists() else sys.executable), str(program), f"http://127.0.0.1:{server.port}"],
+        [str(interpreter if interpreter.exists() else sys.executable), str(program), f"http://127.0.0.1:{server.port}"],
         capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert run.stdout == "ok\n", run.stderr[-3000:]
