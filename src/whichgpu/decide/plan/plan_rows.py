@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -10,13 +9,13 @@ import msgspec
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.market import Market
-from whichgpu.decide.plan.capacity import ReplicaCapacity
+from whichgpu.decide.plan.owned_rows import owned_rows
 from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, HourPoint, JobRow, LevelRow, OwnedRow, Serves, money
 from whichgpu.decide.plan.simulate import max_batch, replica_range
-from whichgpu.decide.plan.solver.build import Formulation, ServedModel
+from whichgpu.decide.plan.solver.build import Formulation
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.supply import GpuPool
@@ -24,7 +23,6 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
 MIN_SHARE = 1e-4  # A row lists the buckets of requests of which it serves at least this share.
-_ROLE_MESSAGES = {"both": "plan.role-serves", "prefill": "plan.role-serves-prefill", "decode": "plan.role-serves-decode"}
 PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 
@@ -222,38 +220,8 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(rows)
 
     def owned(self) -> tuple[OwnedRow, ...]:
-        """Return a row per kind of owned GPU: what those in use serve, and why the others are idle."""
-        level, problem, columns = self.busiest, self.formulation.problem, self.formulation.columns
-        counts, rows = self.solution.counts[level], []
-        for p, gpu_pool in enumerate(self.formulation.gpu_pools):
-            if not gpu_pool.owned:
-                continue
-            mine = [int(j) for j in np.flatnonzero(problem.pool_of == p) if counts[j] > 0]
-            names = [self.formulation.models[columns[j].model].name for j in mine]
-            roles = [
-                msg(_ROLE_MESSAGES[columns[j].replica.role], model=name, n=int(counts[j]), tp=columns[j].replica.tp)
-                for j, name in zip(mine, names, strict=True)
-            ]
-            working = [
-                job.name for k, job in enumerate(problem.jobs) for at, share in self.solution.jobs[k] if at == p and share > 0
-            ]
-            roles += [msg("plan.role-job", name=name) for name in working]
-            serving = sum(int(counts[j] * problem.uses[j]) for j in mine)
-            used = max(serving, gpu_pool.gpus_per_job if working else 0)
-            count = int(problem.pools[p].options[0].limit)
-            reasons = self._idle_reasons(p, count - used) if used < count else ()
-            rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, count, used, tuple(roles), reasons))
-        return tuple(rows)
-
-    def _idle_reasons(self, p: int, idle: int) -> tuple[Message, ...]:
-        """Return, for each model, why the `idle` unused GPUs of pool `p` (equal machines) do not serve it."""
-        gpu, models = self.formulation.gpu_pools[p].gpu, self.formulation.models
-        return tuple(
-            _idle_reason(one, self.formulation.replicas[m][p], idle)
-            if one.runs_on(gpu) or one.engine is None
-            else msg("plan.idle-engine", engine=one.engine.name, model=one.name)
-            for m, one in enumerate(models)
-        )
+        """Return a row per kind of owned GPU: what those in use serve and save, and why the others are idle."""
+        return owned_rows(self.formulation, self.solution, self.busiest, self.currency)
 
     def jobs(self) -> tuple[JobRow, ...]:
         """Return the plan's training and batch jobs with where they run, for how long, and their cost."""
@@ -279,21 +247,3 @@ class AnswerRows(msgspec.Struct, frozen=True):
                     )
                 )
         return tuple(rows)
-
-
-def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: int) -> Message:
-    """Return why `idle` unused GPUs do not serve a model: too little memory, too slow, too few, or cheaper elsewhere."""
-    able = [one for one in replicas if one.rates.any()]
-    if not able:
-        if all(one.short == "memory" for one in replicas):
-            return msg("plan.idle-memory", model=model.name)
-        late = [one for one in replicas if one.short not in ("", "memory")] or list(replicas)
-        near = min(late, key=lambda one: one.off)
-        limit = getattr(model.objectives, f"{near.short}_max", None) if near.short else None
-        if not limit:
-            return msg("plan.idle-slow", model=model.name)
-        values = {"goal": msg(f"plan.goal-{near.short}"), "limit": format_seconds(limit), "over": f"{near.off:.0%}"}
-        return msg("plan.idle-late", model=model.name, **values)
-    if (tp := min(one.tp for one in able)) > idle:
-        return msg("plan.idle-few", model=model.name, tp=tp)
-    return msg("plan.idle-unneeded", model=model.name)
