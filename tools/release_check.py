@@ -1,8 +1,8 @@
 """Check whether this tree can be released: `make release-check`.
 
-Builds wheel, sdist and bill of materials, installs the wheel into an empty environment, runs the README's examples as written (with
-the installed program in place of ./whichgpu), and checks the version, the changelog and the tree. Prints the checks it left out and
-why.
+Builds wheel, sdist and bill of materials, installs the wheel into an empty environment, runs the README's examples as written
+(with the installed program in place of ./whichgpu), and checks the version, the changelog and the tree. Prints the checks it left
+out and why.
 """
 
 from __future__ import annotations

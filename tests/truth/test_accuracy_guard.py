@@ -57,12 +57,12 @@ def assert_as_stored(rows: Sequence[Measurement], logs: np.ndarray) -> None:
     """Fail if errors of the model as it is now differ from those of the stored fit."""
     places = {(row.source, row.row): place for place, row in enumerate(measurements())}
     stored = left_out_table().column("fit")[[places[row.source, row.row] for row in rows]]
-    known = np.isfinite(stored)
-    assert known.mean() > 0.95
-    changed = np.abs(logs - stored)[known] > MAX_CHANGE
-    median_now, median_then = (np.median(np.abs(errors[known])) for errors in (logs, stored))
+    has_error = np.isfinite(stored)
+    assert has_error.mean() > 0.95
+    changed = np.abs(logs - stored)[has_error] > MAX_CHANGE
+    median_now, median_then = (np.median(np.abs(errors[has_error])) for errors in (logs, stored))
     assert not changed.any(), (
-        f"{changed.sum()} of {known.sum()} estimates changed ({median_then:.3f} to {median_now:.3f}): {REMEDY}"
+        f"{changed.sum()} of {has_error.sum()} estimates changed ({median_then:.3f} to {median_now:.3f}): {REMEDY}"
     )
 
 
