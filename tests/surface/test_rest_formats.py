@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import whichgpu
 from tests.surface.cli import call
 from tests.surface.web_inside import InsideService, TestClient, web_client
 
@@ -112,3 +114,11 @@ def test_the_page_about_the_api_has_a_form_for_each_endpoint_and_no_script_of_ot
     assert '<input name="model" value="llama-3.1-8b"' in page
     assert "https://" not in page
     assert client.get("/api/v1").json()["docs"] == "/docs"
+
+
+def test_the_state_of_the_catalog_names_no_path_of_the_server(client: TestClient) -> None:
+    for ending in ("", ".csv"):
+        text = client.get(f"/api/v1/catalog/status{ending}").text
+        assert str(Path(whichgpu.__file__).parent) not in text, ending
+        assert str(Path.home()) not in text, ending
+    assert client.get("/api/v1/catalog/status").json()["folder"] == "data"

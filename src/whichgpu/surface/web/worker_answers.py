@@ -14,7 +14,7 @@ from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as language_of_code
 from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.web.command_replies import CONTENT_TYPES, HttpReply, Progress, catalog, command_document, error_reply
-from whichgpu.surface.web.hide_paths import without_paths
+from whichgpu.surface.web.hide_paths import without_folders, without_paths
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER
 from whichgpu.surface.web.rest import parameters
@@ -43,7 +43,7 @@ def rest(question: Question, language: Language, progress: Progress | None) -> H
             headers: dict[str, str] = {}
         else:
             status, document, headers = _paged(endpoint, values, request, language, language.code if codes else None)
-        body = to_json(document).encode("utf-8", "backslashreplace")
+        body = to_json(without_folders(document)).encode("utf-8", "backslashreplace")
         return HttpReply(status, CONTENT_TYPES["json"], body, {**headers, "Content-Language": language.code})
     except WhichGpuError as error:
         return replace(error_reply(error, language), headers={"Content-Language": language.code})
