@@ -29,8 +29,8 @@ INTRODUCTION = """# Speculative decoding, measured and estimated
 
 Made by `python -m benchmarks.speculative`. Passes of two models and their drafts were measured in PyTorch 2.11 on one H200 SXM on
 2026-11-17 (random weights, bf16, compiled layers, CUDA graphs, 1,024 tokens in the cache). A step drafts a few tokens one by one
-and verifies them in one pass. Times are per output token if 70% of drafted tokens are accepted; "gain" is plain decode's time over
-it, below 1 where drafting does not pay. None of these rows is in the evidence that the model was fitted on.
+and verifies them in one pass. Times are per output token if 70% of the drafted ones are accepted; "gain" is plain decode over
+that, below 1 where drafting does not pay. None of these rows is in the evidence that the model was fitted on.
 
 PyTorch's decode kernel takes one token of each sequence. The drafted ones run in its prefill kernel, in which every head works on
 a nearly empty tile of queries: this is why drafting stops paying at fewer sequences than in engines whose kernels pack the heads.
@@ -84,7 +84,9 @@ def comparisons() -> Iterator[Comparison]:
 def _estimate(model: str, batch: int, lookups: LookupCache, **fields: str) -> Figure:
     """Return the time of one decode step per output token."""
     request = {"task": "decode", "gpu": "h200-sxm", "engine": "cuda-graphs", "model": model, "batch": batch}
-    return estimate_workload(from_object({**request, "seq_in": CONTEXT - 1, **fields}), lookups).time
+    time = estimate_workload(from_object({**request, "seq_in": CONTEXT - 1, **fields}), lookups).time
+    assert time is not None
+    return time
 
 
 def page() -> Iterator[str]:
