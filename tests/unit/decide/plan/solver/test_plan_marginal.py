@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plan_cases import market
 
+from tests.plan_cases import market
 from whichgpu.decide.plan.solver.marginal import added_replica, saving
 from whichgpu.decide.plan.solver.problem import Pool, PriceOption, Problem
 from whichgpu.decide.plan.solver.solve import solve
