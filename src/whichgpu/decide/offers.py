@@ -19,7 +19,7 @@ from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.live.overlay import read_overlay
-from whichgpu.catalog.live.stored_offers import live_offers
+from whichgpu.catalog.live.stored_offers import StoredOffers, cheapest_live_offers
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
@@ -79,11 +79,17 @@ def select_offers(
         assumed = msg("assumed.owning", power=f"{power_price:g}", price=f"{POWER_PRICE:g}")
         return OfferSelection(constraints, on_sale, query.spelled(), (assumed,), purchase)
     own_prices = read_overlay(overlay, catalog, day)
-    offers = list(live_offers(day, catalog.known_by, gpus=constraints.gpu_ids)) if catalog.folder == DATA_DIR else []
+    names = {instance for _, instance in constraints.machines or ()}
+    store_offers = StoredOffers((), {})
+    if catalog.folder == DATA_DIR:
+        store_offers = cheapest_live_offers(day, catalog.known_by, gpus=constraints.gpu_ids, instances=names)
+    offers = list(store_offers.offers)
     offers += own_prices.offers if own_prices else ()
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
+    if store_offers.left_out:
+        rented.rejected["alike"] = sum(store_offers.left_out.values())
     noted = (msg("assumed.sellers"),) if reliable else ()
     return OfferSelection(constraints, rented, query.spelled(), noted, discounted=frozenset(discounts or ()))
 
