@@ -4,8 +4,8 @@
     python -m benchmarks.web_load mixed [REQUESTS]
 
 starts a server on this machine, asks every question once (empty caches), then REQUESTS times (20,000) at random, a tenth of
-them new, and prints the clients' latencies. `mixed` asks new cheap questions while others compute the most costly ones: a tenth of
-the REQUESTS (400) are new fleet plans.
+them new, and prints the clients' latencies. `mixed` asks new cheap questions while others compute the most costly ones: a
+tenth of the REQUESTS (400) are new fleet plans.
 """
 
 from __future__ import annotations

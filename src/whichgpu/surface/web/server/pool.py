@@ -300,11 +300,12 @@ class WorkerPool:
                 self._queue.running += costly
                 return worker
             self._replace(worker)  # The worker died while it was idle.
-        if self._queue.length >= self._limits.waiting:
+        limits = self._limits
+        if self._queue.length >= limits.waiting:
             raise PoolBusy
         future = (self._queue.costly if costly else self._queue.cheap).join(client)
         try:
-            return await asyncio.wait_for(future, self._limits.queue_seconds)
+            return await asyncio.wait_for(future, limits.costly_queue_seconds if costly else limits.queue_seconds)
         except TimeoutError:
             raise PoolBusy from None
         except asyncio.CancelledError:
