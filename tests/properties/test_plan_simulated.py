@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import call
-from whichgpu.api.plan.plan_verb import Context, question_of
+from whichgpu.api.context import Context
+from whichgpu.api.plan.plan_verb import question_of
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.inputs import PlanSources
 from whichgpu.decide.plan.search import SolvedPlan, search_plan

@@ -35,7 +35,7 @@ def owned_rows(formulation: Formulation, solution: Solution, level: int, currenc
         serving = sum(int(counts[j] * problem.uses[j]) for j in mine)
         used = max(serving, gpu_pool.gpus_per_job if working else 0)
         count = int(problem.pools[p].options[0].limit)
-        if roles:
+        if roles and not problem.spare:
             roles += _value(formulation, solution, p, currency)
         reasons = tuple(_idle_reasons(formulation, solution, p, level, currency)) if used < count else ()
         rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, count, used, tuple(roles), reasons))
@@ -64,7 +64,7 @@ def _idle_reasons(formulation: Formulation, solution: Solution, p: int, level: i
             yield reason
         else:
             able = True
-    if able:
+    if able and not formulation.problem.spare:
         yield _unneeded(formulation, solution, p, level, currency)
 
 
