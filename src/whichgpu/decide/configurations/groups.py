@@ -187,7 +187,6 @@ def _machine_counts(count: int, share: float, span: tuple[float, float], joined:
     alone = [1] if min_gpus <= count * share <= high else []
     if not joined:
         return alone
-    counts = (
-        REPLICA_MACHINES if separate_machines else {*MACHINE_COUNTS, *(int(end // count) for end in span if end % count == 0)}
-    )
+    ends = {int(end // count) for end in span if end % count == 0 and end // count <= MACHINE_COUNTS[-1]}
+    counts = REPLICA_MACHINES if separate_machines else {*MACHINE_COUNTS, *ends}
     return alone + sorted(machines for machines in counts if machines > 1 and low <= count * machines <= high)
