@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
+
 from benchmarks.one_record import LARGE_ERROR, groups
 
 
