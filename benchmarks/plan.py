@@ -94,12 +94,14 @@ def results() -> Iterator[Result]:
 def three_models() -> Problem:
     """The problem of three models, owned GPUs, reserved and spot machines and a job, at the first margins."""
     from whichgpu.decide.plan.inputs import PlanSources, problem_limits, read_inputs, silent, supply_of
+    from whichgpu.decide.plan.refusal import Refusal
     from whichgpu.decide.plan.solver.build import build
 
     sources = PlanSources(LookupCache(Catalog()), DAY)
     question = read_plan(THREE_MODELS)
     inputs = read_inputs(question, sources, silent)
     supply = supply_of(question, inputs)
+    assert not isinstance(supply, Refusal)
     return build(inputs.models, supply.pools, question.levels, problem_limits(question, inputs, supply.pools)).problem
 
 

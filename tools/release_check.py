@@ -1,7 +1,8 @@
 """Check whether this tree can be released: `make release-check`.
 
-Builds wheel and sdist, installs the wheel into an empty environment, runs the README's examples as written (with the installed
-program in place of ./whichgpu), and checks the version, the changelog and the tree. Prints the checks it left out and why.
+Builds wheel, sdist and bill of materials, installs the wheel into an empty environment, runs the README's examples as written
+(with the installed program in place of ./whichgpu), and checks the version, the changelog and the tree. Prints the checks it left
+out and why.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ SKIPPED = {
     "watch --price": "needs a GPU, and goes on until it is stopped",
     "web": "serves until it is stopped",
 }
+SBOM = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); from supply.sbom import main; main()"
 MAY_EXIT_ONE = ("doctor", "fit")  # commands that may exit with 1: without a GPU, or if nothing fits
 TRACE = "time,prompt_tokens,output_tokens\n" + "".join(f"{0.5 * n},{200 + 37 * n % 900},{50 + 11 * n % 200}\n" for n in range(60))
 
 
 def main() -> int:
     """Run all checks; return 1 if one fails."""
-    faults = [*version(), *tree()]
+    faults = [*version(), *tree(), *digests()]
     with tempfile.TemporaryDirectory() as folder:
         program = installed(Path(folder))
         faults += examples(program, Path(folder))
@@ -60,10 +62,20 @@ def tree() -> Iterator[str]:
         yield f"the tree is not clean: {(status.stdout or status.stderr).split(chr(10))[:5]}"
 
 
+def digests() -> Iterator[str]:
+    """Check that the list of digests is of this tree: an installation refuses files that differ from it."""
+    sys.path.insert(0, str(ROOT / "src"))
+    from whichgpu.base.bundled_data import SUMS, checksum_lines
+
+    if SUMS.read_text(encoding="utf-8") != checksum_lines():
+        yield f"{SUMS.relative_to(ROOT)} is not of this tree: run tools/digests"
+
+
 def installed(folder: Path) -> Path:
     """The program, installed from the wheel into an empty environment."""
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(ROOT))
     (wheel,) = (folder / "dist").glob("*.whl")
+    run(sys.executable, "-c", SBOM, str(folder / "dist" / "whichgpu.cdx.json"))
     run(sys.executable, "-m", "venv", str(folder / "venv"))
     pip = str(folder / "venv" / "bin" / "pip")
     pins = ("-c", str(ROOT / "constraints.txt"))

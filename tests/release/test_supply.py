@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from supply.closure import ROOT, TOOLS, closure, key, pins, stated
 from supply.hashes import KINDS
 from supply.licences import PAGE, SHIPPED, accepted, licence, page
+from supply.sbom import bill, pinned_digests, version
 
 INSTALLED = {key(one.metadata["Name"]): one for one in metadata.distributions()}
 EVERYTHING = closure(*(extra for extra in stated() if extra))
@@ -46,6 +47,37 @@ def test_every_licence_is_accepted() -> None:
 
 def test_licence_page_lists_every_installed_package() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: PYTHONPATH=tools python -m supply.licences"
+
+
+MAX_BASE_BYTES = 120e6
+
+
+def test_base_installation_is_small() -> None:
+    """Files of the base packages as installed here, and as much bytecode as there is source."""
+    files = [one.locate_file(file) for one in closure().values() for file in one.files or () if file.suffix != ".pyc"]
+    paths = [Path(str(file)) for file in files] + [path for path in (ROOT / "src").rglob("*") if path.suffix != ".pyc"]
+    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
+    source = sum(size for path, size in sizes.items() if path.suffix == ".py")
+    assert len(sizes) > 1000
+    assert sum(sizes.values()) + source < MAX_BASE_BYTES
+
+
+def test_bill_of_materials_lists_every_package_with_licence_and_digests() -> None:
+    document = bill()
+    own = document["metadata"]["component"]
+    assert (document["bomFormat"], document["specVersion"], own["version"]) == ("CycloneDX", "1.6", version())
+    packages = {name: one for name, one in closure(*SHIPPED).items() if name not in TOOLS}
+    assert {one["name"]: one["version"] for one in document["components"]} == {name: pins()[name] for name in packages}
+    for one in document["components"]:
+        assert one["purl"] == f"pkg:pypi/{one['name']}@{one['version']}"
+        assert accepted(one["licenses"][0]["expression"]), one
+        digests = [item["content"] for item in one["externalReferences"][0]["hashes"]]
+        assert digests
+        assert tuple(digests) == pinned_digests()[one["name"]]
+    references = [own["bom-ref"], *(one["bom-ref"] for one in document["components"])]
+    assert [one["ref"] for one in document["dependencies"]] == references
+    reached = {other for one in document["dependencies"] for other in one["dependsOn"]}
+    assert reached == set(references[1:])  # Every package is there because another needs it.
 
 
 def test_no_package_is_installed_from_an_address() -> None:

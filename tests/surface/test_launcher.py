@@ -34,9 +34,16 @@ for folder in "$@"; do :; done
 echo "$folder" >> "$CALLS"
 parts=${PARTS:-9}
 [ "$parts" -ge 1 ] && mkdir -p "$folder/bin" && echo home >"$folder/pyvenv.cfg"
-[ "$parts" -ge 2 ] && printf '#!/bin/sh\\nexit 0\\n' >"$folder/bin/python" && chmod +x "$folder/bin/python"
+[ "$parts" -ge 2 ] && cp "$PIP" "$folder/bin/python"
 [ -z "${INTERRUPT:-}" ] || { kill -"$INTERRUPT" 0; sleep 30; }
 [ ! -e "$folder/left-over" ]
+"""
+
+
+# The environment's Python: its `pip install` leaves half a package behind if it is interrupted.
+FAKE_PIP = """#!/bin/sh
+case "$*" in *"pip install"*"$AT"*) ;; *) exit 0 ;; esac
+[ -z "${INTERRUPT_PIP:-}" ] || { touch "$WHICHGPU_VENV/left-over"; kill -"$INTERRUPT_PIP" 0; sleep 30; }
 """
 
 
@@ -45,7 +52,10 @@ def fake(tmp_path: Path) -> dict[str, str]:
     python = tmp_path / "python3"
     python.write_text(FAKE_PYTHON)
     python.chmod(0o755)
-    return {"PYTHON": str(python), "CALLS": str(tmp_path / "calls")}
+    pip = tmp_path / "pip"
+    pip.write_text(FAKE_PIP)
+    pip.chmod(0o755)
+    return {"PYTHON": str(python), "PIP": str(pip), "CALLS": str(tmp_path / "calls"), "AT": ""}
 
 
 @pytest.mark.parametrize("parts", ["0", "1", "2"])
@@ -64,6 +74,21 @@ def test_a_first_run_that_was_interrupted_is_made_good_by_the_next(
     assert (whole.returncode, "error" in whole.stderr) == (0, False), whole.stderr
     assert (venv / ".ready-run").exists()
     assert len((tmp_path / "calls").read_text().split()) == 2  # half an environment is not built upon
+
+
+@pytest.mark.parametrize("at", ["--require-hashes", "--editable"])
+@pytest.mark.parametrize("stop", ["INT", "TERM", "KILL"])
+def test_packages_that_were_installed_half_are_installed_again(tmp_path: Path, fake: dict[str, str], at: str, stop: str) -> None:
+    venv = tmp_path / "venv"
+    stopped = environment(venv, **(fake | {"AT": at}), INTERRUPT_PIP=stop)
+    assert stopped.returncode in ({"INT": (130, -2), "TERM": (143, -15), "KILL": (-9,)}[stop])
+    assert (venv / "left-over").exists()
+    whole = environment(venv, **fake)
+    assert (whole.returncode, "error" in whole.stderr) == (0, False), whole.stderr
+    assert not (venv / "left-over").exists()
+    assert (venv / ".ready-run").exists()
+    assert not (venv / ".making").exists()
+    assert environment(venv, **fake).stderr == ""  # a complete environment is not made again
 
 
 def test_foreign_environment_is_not_modified(tmp_path: Path, fake: dict[str, str]) -> None:

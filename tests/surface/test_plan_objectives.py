@@ -125,7 +125,7 @@ SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "20
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:
     """One or two mostly idle machines do not change over a wide range of headroom."""
-    document = call(*SMALL, "--percentile", "99", "--json").json()
+    document = call(*SMALL, "--precision", "bf16", "--percentile", "99", "--json").json()
     assert document["headroom"] > 0.45
     assert [row["holds"] for row in document["simulation"]] == [True]
 

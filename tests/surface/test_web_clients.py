@@ -87,7 +87,7 @@ def test_proxies_are_addresses_or_networks() -> None:
 
 def test_wrong_tokens_are_throttled_for_their_client_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(app._wrong_tokens, "_clock", lambda: now[0])
+    monkeypatch.setattr(app._app._wrong_tokens, "_clock", lambda: now[0])
     attacker, other = {"X-Forwarded-For": "198.51.100.1"}, {"X-Forwarded-For": "198.51.100.2"}
     right = {"Authorization": f"Bearer {TOKEN}"}
     client = visitor(app)

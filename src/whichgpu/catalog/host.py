@@ -17,6 +17,7 @@ class Provider(msgspec.Struct, frozen=True):
     id: str
     name: str
     kind: str
+    rents: str  # clusters: machines joined by a fabric; machines: single machines only
     url: str | None
     sources: tuple[str, ...]
     recorded: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,7 @@ INCLUDES = ("gpu+host", "gpu")
 STALE_DAYS = 30  # Age in days above which a price is marked as stale (set by judgement).
 ANY_REGION = "any"  # Region of an offer that is the same in all regions or names none.
 Standing = Literal["list", "discounted", "contract", "owned"]
+KEPT_OFFERS = 50  # Cheapest offers read of a group alike in all but name (set by judgement: more than a page shows).
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -47,3 +48,16 @@ class Observation(msgspec.Struct, frozen=True):
     def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
         """Return the fields that identify the offer: equal for observations of the same machine, region and term."""
         return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)
+
+
+class OfferGroup(NamedTuple):
+    """What offers that differ only in the name of the machine have in common."""
+
+    gpu: str
+    provider: str
+    region: str
+    gpus: int | float
+    term: str
+    payment: str | None
+    includes: str
+    currency: str

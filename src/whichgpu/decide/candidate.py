@@ -52,6 +52,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     gpu: str
     gpu_name: str
+    gpu_memory: str  # of one GPU, as it is sold: 24 GB
     gpus: int | float  # of all replicas; less than one for a slice
     copies: int
     machines: int
@@ -94,6 +95,8 @@ class Candidate(msgspec.Struct, frozen=True):
     round_trip: float | None
     price: Money  # of one machine, per hour
     purchase: Money | None  # of all its GPUs, if they are bought
+    purchase_basis: str | None  # used, street, list or given, if they are bought
+    purchase_day: str | None  # day of that price
     price_observed_at: str
     price_age_days: int
     price_stale: bool
@@ -154,8 +157,8 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
     break_even = float(candidates.run_cost.break_even[at])
     trip = float(market.round_trip[offer])
     return Candidate(
-        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(candidates.gpus[at])), copies=copies,
-        machines=group.machines * copies,
+        gpu=group.gpu.id, gpu_name=group.gpu.name, gpu_memory=group.gpu.memory_label,
+        gpus=_whole(float(candidates.gpus[at])), copies=copies, machines=group.machines * copies,
         instance=table.word("instance", row), provider=table.word("provider", row), region=table.word("region", row),
         term=table.word("term", row), payment=table.word("payment", row) or None, precision=one.precision, parallel=one.parallel,
         batch=one.batch, micro_batch=one.micro_batch, accumulation=one.accumulation, checkpointing=one.checkpointing,
@@ -171,7 +174,8 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
         keeps_budget=_rounded(odds.keeps_budget),
         break_even_hours=round(break_even, 1) if break_even == break_even else None,
         round_trip=trip if trip == trip else None, price=money(float(market.price[offer]), currency),
-        purchase=None, price_observed_at=date.fromordinal(observed).isoformat(), price_age_days=today - observed,
+        purchase=None, purchase_basis=None, purchase_day=None,
+        price_observed_at=date.fromordinal(observed).isoformat(), price_age_days=today - observed,
         price_stale=today - observed > STALE_DAYS, includes=table.word("includes", row), tier=evidence.tier,
         new_on=evidence.new_on, because=(), source=table.word("source", row),
     )  # fmt: skip

@@ -141,7 +141,7 @@ def join_candidates(
     missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years)
     if workload.serving and "spot" not in constraints.terms and (spot := market.terms[offer] == "spot").any():
         missed["spot-service"] = spot
-    if (unreliable := _unreliable(constraints, market, groups, group, offer)).any():
+    if (unreliable := unreliable_offers(constraints, market, groups, group, offer)).any():
         missed["seller"] = unreliable
     if (lower := _below_quality(constraints, groups, group)).any():
         missed["quality"] = lower
@@ -216,7 +216,7 @@ def _below_quality(constraints: Constraints, groups: Groups, group: Ints) -> Boo
     return below
 
 
-def _unreliable(constraints: Constraints, market: Market, groups: Groups, group: Ints, offer: Ints) -> Bools:
+def unreliable_offers(constraints: Constraints, market: Market, groups: Groups, group: Ints, offer: Ints) -> Bools:
     """Return a mask of the candidates from sellers, or on cards for desktops, that a service avoids; owned machines pass."""
     desktop = np.array([one.gpu.segment != SERVER_SEGMENT for one in groups.groups] or [False], dtype=bool)[group]
     avoided = market.table.matches("provider", constraints.avoided_providers)[market.rows][offer]

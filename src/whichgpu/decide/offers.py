@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.live.overlay import read_overlay
-from whichgpu.catalog.live.stored_offers import live_offers
+from whichgpu.catalog.live.stored_offers import StoredOffers, cheapest_live_offers
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
@@ -29,6 +28,7 @@ from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS
 from whichgpu.decide.market import Market, RoundTrips, market
 from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
+from whichgpu.price.card_prices import CardPrice
 from whichgpu.price.filters import OffersQuery, offer_filter, split_names
 from whichgpu.price.own import POWER_PRICE
 from whichgpu.price.run import RunSettings
@@ -38,14 +38,13 @@ Word = TypeVar("Word", bound=str)
 
 
 class OfferSelection(msgspec.Struct, frozen=True):
-    """Constraints and the offers that meet them; `purchase` is the US dollars of one card to buy, by GPU."""
+    """Constraints and the offers that meet them; `purchase` is the price of one card to buy, by GPU."""
 
     constraints: Constraints
     market: Market
     spelled: dict[str, str]
     assumptions: tuple[Message, ...] = ()
-    purchase: Mapping[str, Decimal] = msgspec.field(default_factory=dict)
-    user_priced: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
+    purchase: Mapping[str, CardPrice] = msgspec.field(default_factory=dict)
     discounted: frozenset[str] = frozenset()  # providers with a discount in the user's file of prices
 
 
@@ -78,21 +77,25 @@ def select_offers(
         constraints = replace(constraints, cards=_in_currency(purchase, constraints.currency, exchanger))
         on_sale = market(price_table(None, offers), catalog, constraints, exchanger, trips, None, engine)
         assumed = msg("assumed.owning", power=f"{power_price:g}", price=f"{POWER_PRICE:g}")
-        return OfferSelection(constraints, on_sale, query.spelled(), (assumed,), purchase, frozenset(card_prices))
+        return OfferSelection(constraints, on_sale, query.spelled(), (assumed,), purchase)
     own_prices = read_overlay(overlay, catalog, day)
-    offers = list(live_offers(day, catalog.known_by, gpus=constraints.gpu_ids)) if catalog.folder == DATA_DIR else []
+    names = {instance for _, instance in constraints.machines or ()}
+    store_offers = StoredOffers((), {})
+    if catalog.folder == DATA_DIR:
+        store_offers = cheapest_live_offers(day, catalog.known_by, gpus=constraints.gpu_ids, instances=names)
+    offers = list(store_offers.offers)
     offers += own_prices.offers if own_prices else ()
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
+    if store_offers.left_out:
+        rented.rejected["alike"] = sum(store_offers.left_out.values())
     noted = (msg("assumed.sellers"),) if reliable else ()
-    return OfferSelection(
-        constraints, rented, query.spelled(), noted, user_priced=frozenset(card_prices), discounted=frozenset(discounts or ())
-    )
+    return OfferSelection(constraints, rented, query.spelled(), noted, discounted=frozenset(discounts or ()))
 
 
-def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
-    return {gpu: float(exchanger.convert(Money(price, DOLLAR), currency)[0].amount) for gpu, price in dollars.items()}
+def _in_currency(prices: Mapping[str, CardPrice], currency: str, exchanger: Exchanger) -> dict[str, float]:
+    return {gpu: float(exchanger.convert(Money(one.price, DOLLAR), currency)[0].amount) for gpu, one in prices.items()}
 
 
 def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Exchanger) -> Constraints:

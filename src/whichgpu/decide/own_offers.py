@@ -16,6 +16,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Owned
+from whichgpu.price.card_prices import CardPrice, observed_price
 from whichgpu.price.filters import split_names
 from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, OwnershipCosts, host_price
 
@@ -46,21 +47,35 @@ def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_pric
 
 def offers_to_buy(
     catalog: Catalog, day: date, power_price: float, card_prices: Mapping[str, Decimal], exchanger: Exchanger
-) -> tuple[list[Observation], dict[str, Decimal]]:
-    """Return cards on sale on the day as offers, and US dollars per card by GPU: the user's price, else the launch list price."""
-    offers, dollars = [], {}
+) -> tuple[list[Observation], dict[str, CardPrice]]:
+    """Return cards and whole computers on sale on the day as offers, and the price of each GPU in US dollars."""
+    offers, prices = [], {}
     for gpu in catalog.gpus:
-        price = card_prices.get(gpu.id)
+        price = _card_price(gpu, day, card_prices, exchanger)
         if price is None:
-            if gpu.launch_price is None or gpu.form_factor in SOLD_IN_MACHINES or first_day(gpu.launch_date) > day:
-                continue
-            price = exchanger.convert(gpu.launch_price, DOLLAR)[0].amount
-        dollars[gpu.id] = price
-        for count in CARDS_PER_BUILD:
-            cards = float(price * count)
-            own = OwnershipCosts(cards, float(gpu.tdp_watts or 0) * count, host_price(cards), power_price=power_price)
-            offers.append(_offer(gpu, count, BUY, own.hour, day))
-    return offers, dollars
+            continue
+        prices[gpu.id] = price
+        for count in (1,) if price.whole_machine else CARDS_PER_BUILD:
+            cards = float(price.price * count)
+            host = 0.0 if price.whole_machine else host_price(cards)
+            own = OwnershipCosts(cards, float(gpu.tdp_watts or 0) * count, host, power_price=power_price)
+            offers.append(_offer(gpu, count, BUY, own.hour, day, price.source))
+    return offers, prices
+
+
+def _card_price(gpu: Gpu, day: date, card_prices: Mapping[str, Decimal], exchanger: Exchanger) -> CardPrice | None:
+    """Return the price of a card: the user's, else one observed on the market, else the list price; None if it is not sold."""
+    source = gpu.sources[0] if gpu.sources else BUY
+    if gpu.id in card_prices:
+        return CardPrice(card_prices[gpu.id], "given", day.isoformat(), source)
+    if first_day(gpu.launch_date) > day:
+        return None
+    observed = observed_price(gpu.id, day)
+    if observed is not None:
+        return observed
+    if gpu.launch_price is None or gpu.form_factor in SOLD_IN_MACHINES:
+        return None
+    return CardPrice(exchanger.convert(gpu.launch_price, DOLLAR)[0].amount, "list", gpu.launch_date, source)
 
 
 def card_prices_given(text: str | None, catalog: Catalog, exchanger: Exchanger) -> dict[str, Decimal]:
@@ -75,9 +90,9 @@ def card_prices_given(text: str | None, catalog: Catalog, exchanger: Exchanger) 
     return dollars
 
 
-def _offer(gpu: Gpu, count: int, provider: str, dollars_per_hour: float, day: date) -> Observation:
+def _offer(gpu: Gpu, count: int, provider: str, dollars_per_hour: float, day: date, source: str | None = None) -> Observation:
     price = Decimal(repr(round(dollars_per_hour, 6)))
     return Observation(
         provider, f"{count}x {gpu.name}", "", gpu.id, count, "owned", None, price, DOLLAR, None, "gpu+host", day.isoformat(),
-        day.isoformat(), None, gpu.sources[0] if gpu.sources else provider, day.isoformat(), standing="owned",
+        day.isoformat(), None, source or (gpu.sources[0] if gpu.sources else provider), day.isoformat(), standing="owned",
     )  # fmt: skip

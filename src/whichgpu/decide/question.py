@@ -12,10 +12,12 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.base.units import parse_seconds
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.candidates import Candidates, join_candidates
+from whichgpu.decide.configurations.cluster_span import CLUSTER_ENGINE, MACHINE_GPUS, ClusterSpan, training_span
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of, with_precisions
@@ -38,7 +40,6 @@ from whichgpu.workload.workload import Workload
 ANY_MODEL = Mlp("reference mix", (1, 1))  # This placeholder is used if the question names no model.
 MIXED_PRECISION = "amp-bf16"  # All weights of language models are trained with fp32 master weights, as most recipes do.
 CARDS_AT_HOME = 2.0  # A desktop takes at most this many cards by default (assumed).
-MACHINE_GPUS = 8.0  # More GPUs than this are searched over several machines.
 
 
 class EvaluatedQuestion(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ class Question(msgspec.Struct, frozen=True):
     def evaluated(self) -> EvaluatedQuestion:
         """Select offers, group their GPUs, and find an approximate configuration for every group; return all of these."""
         request = self._request()
-        selection = self._at_home(self._offers(request))
+        selection = self._in_clusters(request, self._at_home(self._offers(request)))
         low, high = selection.constraints.span
         replicated = self.modelled and request.workload.rate is not None
         if self.query.buy and self.query.gpus is None:
@@ -118,6 +119,9 @@ class Question(msgspec.Struct, frozen=True):
             workload = replace(workload, precision=MIXED_PRECISION)
         workload = with_engine_of_gpus(workload, shape, self._named_gpus(), lookups.catalog.engines)
         filled = fill_defaults(workload, shape, stated)
+        span = self._cluster_span(filled, shape) if "engine" not in stated and workload.year is None else None
+        if span is not None and span.several_machines:
+            filled = fill_defaults(replace(workload, engine=CLUSTER_ENGINE), shape, stated)
         return WorkloadRequest(filled, stated, shape, lookups.calibration, self.spelled.workload)
 
     def _at_home(self, selection: OfferSelection) -> OfferSelection:
@@ -126,6 +130,26 @@ class Question(msgspec.Struct, frozen=True):
             return selection
         constraints = replace(selection.constraints, quality="any")
         return replace(selection, constraints=constraints, assumptions=(*selection.assumptions, msg("assumed.quality-home")))
+
+    def _in_clusters(self, request: WorkloadRequest, selection: OfferSelection) -> OfferSelection:
+        """Return the offers with more GPUs than one machine has, if a training run needs them and no number is given."""
+        constraints = selection.constraints
+        if self.query.gpus is not None or self.query.buy or not self.modelled:
+            return selection
+        span = self._cluster_span(request.workload, request.shape)
+        if span is None:
+            return selection
+        assumed = msg("assumed.cluster", needed=f"{ceil(span.needed):,}", most=f"{int(span.high):,}")
+        constraints = replace(constraints, gpus=(span.low, span.high))
+        return replace(selection, constraints=constraints, assumptions=(*selection.assumptions, assumed))
+
+    def _cluster_span(self, workload: Workload, shape: Shape) -> ClusterSpan | None:
+        """Return how many GPUs to search for training all weights of a language model; None if one machine may do."""
+        if not _trains_all_weights(workload, shape):
+            return None
+        deadline = self.query.deadline
+        seconds = parse_seconds(deadline) if isinstance(deadline, str) else deadline
+        return training_span(shape, work_of(workload, shape, None).amount, seconds)
 
     def _precisions(self, request: WorkloadRequest, quality: Quality) -> Callable[[Gpu], Mapping[str, str]]:
         """Return a function that gives the precisions to try on a GPU, each with the level of quality it keeps."""

@@ -13,7 +13,8 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.records import field_defaults
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.question import MACHINE_GPUS, EvaluatedQuestion, Question
+from whichgpu.decide.configurations.cluster_span import MACHINE_GPUS
+from whichgpu.decide.question import EvaluatedQuestion, Question
 from whichgpu.decide.recommend import RankedCandidates, any_passes, rank_candidates
 from whichgpu.decide.relax import (
     MONEY_AND_TIME,

@@ -38,7 +38,8 @@ def shortlist(
 ) -> Shortlist:
     """Return the candidates to display from a non-empty ranking; `compared_gpus` are ids of GPUs the user wants explained."""
     passing = set(order.tolist())
-    cheapest = int(order[np.argmin(candidates.run_cost.cost[order])])
+    supported = order[candidates.poorly_supported[order] == candidates.poorly_supported[order[0]]]
+    cheapest = int(supported[np.argmin(candidates.run_cost.cost[supported])])
     fastest = next(at for at in candidates.order("time", market).tolist() if at in passing)
     terms = market.terms[candidates.offer[order]]
     without_spot = order[terms != "spot"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.offer import OfferGroup
 from whichgpu.price.asof import PriceOnDay
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
@@ -55,6 +57,12 @@ class Offer(msgspec.Struct, frozen=True):
     discount: Decimal | None  # the share taken off the list price
     note: str | None
     source: str
+
+
+def group_of(offer: Offer) -> OfferGroup:
+    """Return what the offer has in common with those alike in all but the machine's name."""
+    common = (offer.gpu, offer.provider, offer.region, offer.gpus, offer.term, offer.payment, offer.includes)
+    return OfferGroup(*common, offer.listed_price.currency)
 
 
 class OfferFilter(msgspec.Struct, frozen=True):
@@ -149,10 +157,18 @@ def cents(amount: Decimal) -> Decimal:
 GROUPS = ("gpu", "provider", "region")
 
 
-def cheapest_by_group(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
-    """Return the cheapest offer of each group by price per GPU and hour; `names` are the fields that define a group."""
+def cheapest_by_group(
+    offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger, left_out: Mapping[OfferGroup, int] = MappingProxyType({})
+) -> list[Offer]:
+    """Return the cheapest offer of each group by price per GPU and hour; `names` are the fields that define a group.
+
+    `left_out` has the numbers of dearer offers alike in all but name that were not read; they are counted.
+    """
     best: dict[tuple[str, ...], Offer] = {}
     counts: dict[tuple[str, ...], int] = {}
+    for group, number in left_out.items():
+        key = tuple(getattr(group, name) for name in names)
+        counts[key] = counts.get(key, 0) + number
     for offer in offers:
         key = tuple(getattr(offer, name) for name in names)
         counts[key] = counts.get(key, 0) + 1

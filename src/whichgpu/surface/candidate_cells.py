@@ -60,6 +60,8 @@ def candidate_cell(name: str, one: Candidate, text: Callable[..., str], best: Ca
         return text("list.separator").join(filter(None, (one.region, text(f"term.{one.term}"), age)))
     if name == "offer":
         return text("recommend.cell-offer", machine=_machine(one), term=candidate_cell("term", one, text, best))
+    if name == "price" and one.purchase is not None and one.purchase_basis == "used":
+        return text("recommend.price-used", price=money_text(one.purchase))
     return CELLS[name](one)
 
 
@@ -116,6 +118,24 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
         for name, cost in costs.items()
         if cost and cost.amount >= MIN_UNIT_COST
     )
+
+
+def purchase_lines(answer: RecommendAnswer) -> list[Message]:
+    """Return messages on other cards to buy with what each does for its price, and on those left out."""
+    lines = []
+    for one in answer.other_purchases:
+        assert one.purchase is not None
+        values = {
+            "gpus": gpu_count_label(one.gpus), "gpu": f"{one.gpu_name}{_precision(one)}", "price": money_text(one.purchase),
+            "seen": msg(f"recommend.seen-{one.purchase_basis}", day=one.purchase_day or ""), "memory": one.gpu_memory,
+        }  # fmt: skip
+        if answer.kind == "service" and one.tpot:
+            lines.append(msg("recommend.or-buy-chat", speed=significant(1.0 / one.tpot.value, 2), **values))
+        elif answer.kind == "run":
+            lines.append(msg("recommend.or-buy-run", time=format_duration(one.run_time.value), **values))
+        else:
+            lines.append(msg("recommend.or-buy", **values))
+    return [*lines, *answer.left_out]
 
 
 def any_seller_line(one: Candidate, kind: str) -> Message:

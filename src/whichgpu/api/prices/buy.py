@@ -29,6 +29,7 @@ from whichgpu.decide.candidate import money
 from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_price_per_gpu
 from whichgpu.decide.requirements import invalid_value
 from whichgpu.price.billing import extras
+from whichgpu.price.card_prices import observed_price
 from whichgpu.price.filters import OffersQuery, split_names
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
@@ -99,7 +100,7 @@ class BuyRow(msgspec.Struct, frozen=True):
     break_even_months: float | None
     sensitivity: Mapping[str, tuple[float | None, float | None]]
     host_advice: tuple[Message, ...]
-    price_basis: str  # `given` by the user or `list` price.
+    price_basis: str  # `given` by the user, `used` or `street` as observed, or `list` price.
 
 
 class BuyAnswer(Displayable, msgspec.Struct, frozen=True):
@@ -190,8 +191,11 @@ def _owning(
         name, equals, text = part.rpartition("=")
         if not equals or find_gpu(catalog, name.strip()).id == gpu.id:
             amount = read(text)
-    price = amount
+    price, basis = amount, "given"
+    if price is None and (observed := observed_price(gpu.id, exchanger.day)) is not None:
+        price, basis = float(exchanger.convert(Money(observed.price, DOLLAR), currency)[0].amount), observed.basis
     if price is None and gpu.launch_price is not None:
+        basis = "list"
         price = float(exchanger.convert(gpu.launch_price, currency)[0].amount)
     if price is None:
         raise NoAnswer("no-price", msg("error.no-card-price", gpu=gpu.name), msg("hint.no-card-price", gpu=gpu.name))
@@ -207,7 +211,7 @@ def _owning(
         gpu_price=whole, watts=float(gpu.tdp_watts or 0) * count, host_price=host,
         power_price=power if power is not None else usual, pue=float(filled["pue"]), years=float(filled["years"]),
         residual=float(filled["residual"]), use=float(filled["use"]), upkeep=upkeep or 0.0,
-    ), "list" if amount is None else "given"  # fmt: skip
+    ), basis  # fmt: skip
 
 
 def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]:

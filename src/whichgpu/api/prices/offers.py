@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 from operator import attrgetter
@@ -23,8 +24,8 @@ from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.host import Region, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.catalog.live.overlay import apply_overlay, overlay_path, read_overlay
-from whichgpu.catalog.live.stored_offers import last_snapshot, live_offers
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.live.stored_offers import StoredOffers, cheapest_live_offers, last_snapshot, live_offers
+from whichgpu.catalog.offer import KEPT_OFFERS, Observation
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import count_matching
@@ -32,7 +33,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import RECENT_DAYS, PriceOnDay, price_on_day, prices_on_day
 from whichgpu.price.filters import OffersQuery as OffersQuery
 from whichgpu.price.filters import countries_meant, offer_filter, split_names
-from whichgpu.price.offers import GROUPS, Offer, OfferFilter, build_offer, cheapest_by_group, ordered
+from whichgpu.price.offers import GROUPS, Offer, OfferFilter, build_offer, cheapest_by_group, group_of, ordered
 from whichgpu.price.sellers import cite_sources, unknown_seller
 from whichgpu.price.terms import prices_from_rules
 
@@ -92,7 +93,8 @@ def list_offers(
     if filter.max_latency is not None and query.near is None:
         raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
     names = {gpu.id: gpu.name for gpu in catalog.gpus}
-    prices = _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
+    stored = _stored(catalog, day, filter, query)
+    prices = _laid_over(_standing(catalog, day, filter, query.hours, stored.offers), catalog, day, overlay)
     lacking = {code for code in {one.observation.currency for one in prices} if not exchanger.can_convert(code, currency)}
     offers = [
         build_offer(
@@ -107,6 +109,8 @@ def list_offers(
     without_rate = Counter(offer.listed_price.currency for offer in matching if offer.listed_price.currency in lacking)
     if without_rate and not fitting:
         exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # Raises an error that names the missing exchange rate.
+    if not fitting and stored.left_out:
+        return list_offers(replace(query, limit=None, group_by=()), as_of, catalog, overlay)  # Count all offers in the error.
     if not fitting:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(offers, tests).items()
@@ -120,8 +124,10 @@ def list_offers(
     nearest = min((offer for offer in by_price if offer.round_trip), key=attrgetter("round_trip.value"), default=None)
     used = {code for offer in fitting if offer.exchange_rate for code in (offer.listed_price.currency, offer.price.currency)}
     unused = tuple(code for code in query.exchange_rate or {} if code not in used)
+    left_out = {group: stored.left_out[group] for group in set(map(group_of, fitting)) if group in stored.left_out}
     if groups:
-        fitting = cheapest_by_group(fitting, groups, exchanger)
+        fitting = cheapest_by_group(fitting, groups, exchanger, left_out)
+    count = len(fitting) + (0 if groups else sum(left_out.values()))
     listed = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
     rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in listed if offer.exchange_rate))
     trips_from = tuple(dict.fromkeys(source for offer in listed if offer.round_trip for source in offer.round_trip.sources[:1]))
@@ -138,7 +144,7 @@ def list_offers(
         trips.city,
         listed,
         snapshot,
-        len(fitting),
+        count,
         stale,
         by_price[0],
         recent,
@@ -151,13 +157,23 @@ def list_offers(
     )
 
 
-def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[PriceOnDay]:
-    """Return catalog and live prices on a day for the GPUs of a filter, and prices derived from them by discount rules."""
-    gpus = filter.gpu_ids
-    observations: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
-    if catalog.folder == DATA_DIR:
-        observations += live_offers(day, catalog.known_by, gpus=gpus)
-    prices = list(prices_on_day(observations, day))
+def _stored(catalog: Catalog, day: date, filter: OfferFilter, query: OffersQuery) -> StoredOffers:
+    """Return the offers of the user's price store that the answer may list: the cheapest suffice for a page sorted by price."""
+    if catalog.folder != DATA_DIR:
+        return StoredOffers((), {})
+    if query.group_by or (query.limit is not None and query.limit <= KEPT_OFFERS and query.sort is None):
+        names = {instance for _, instance in filter.instances or ()}
+        stored = cheapest_live_offers(day, catalog.known_by, gpus=filter.gpu_ids, instances=names)
+        return StoredOffers(stored.offers, {}) if names else stored
+    return StoredOffers(live_offers(day, catalog.known_by, gpus=filter.gpu_ids), {})
+
+
+def _standing(
+    catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal, stored: Iterable[Observation]
+) -> list[PriceOnDay]:
+    """Return catalog and stored prices on a day for the GPUs of a filter, and prices derived from them by discount rules."""
+    observations = [run for row in catalog.prices(filter.gpu_ids) for run in row.observations()]
+    prices = list(prices_on_day((*observations, *stored), day))
     return prices + list(prices_from_rules(prices, catalog.discounts, day, hours))
 
 

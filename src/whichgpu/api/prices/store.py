@@ -16,6 +16,7 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.live.alike import rank_alike
 from whichgpu.catalog.live.export import check_export, write_csv, write_json, write_parquet
 from whichgpu.catalog.live.forget import forget
 from whichgpu.catalog.live.import_files import import_prices
@@ -35,6 +36,7 @@ from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import prices_on_day
+from whichgpu.price.billing import billing_prefixes
 from whichgpu.price.filters import provider_named
 
 
@@ -126,6 +128,7 @@ def catalog_refresh(
         progress=progress,
         trusting=trusting,
     )
+    _rank_offers(catalog, folder)
     return _taking(outcomes, day, folder)
 
 
@@ -139,8 +142,9 @@ def catalog_import(
     folder: Path | None = None,
 ) -> PriceImportAnswer:
     """Store the prices of a file or a folder of files; return what was stored and rejected. `trusting` accepts price jumps."""
-    day = today or date.today()
-    outcomes, passed = import_prices(path, catalog or Catalog(), day, observed_on=observed_on, folder=folder, trusting=trusting)
+    catalog, day = catalog or Catalog(), today or date.today()
+    outcomes, passed = import_prices(path, catalog, day, observed_on=observed_on, folder=folder, trusting=trusting)
+    _rank_offers(catalog, folder)
     return _taking(outcomes, day, folder, passed)
 
 
@@ -257,7 +261,29 @@ def catalog_forget(name: str, folder: Path | None = None) -> tuple[int, int]:
         if connection is None:
             raise no_store()
     with open_for_writing(folder) as connection:
-        return forget(connection, name)
+        counts = forget(connection, name)
+    _rank_offers(Catalog(), folder)
+    return counts
+
+
+def _rank_offers(catalog: Catalog, folder: Path | None) -> None:
+    """Rank the offers of a large price store, so that answers read the cheapest of those alike in all but name."""
+    with open_for_reading(folder) as connection:
+        if connection is None:
+            return
+    machines: set[tuple[str, str]] = set()
+    prefixes: dict[str, tuple[str, ...]] = {}
+
+    def is_known(provider: str, instance: str) -> bool:
+        if not machines:
+            machines.update((row.provider, row.instance) for row in catalog.prices())
+        if provider not in prefixes:
+            rules = (prefix for rule in catalog.discounts if rule.provider == provider for prefix in rule.instances)
+            prefixes[provider] = (*rules, *billing_prefixes(provider))
+        return (provider, instance) in machines or instance.startswith(prefixes[provider])
+
+    with open_for_writing(folder) as connection:
+        rank_alike(connection, is_known)
 
 
 def offer_query(

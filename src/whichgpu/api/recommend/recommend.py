@@ -11,22 +11,28 @@ from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
+from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.build_answer import AnswerBuilder
+from whichgpu.decide.answer.purchases import best_unsupported, other_purchases
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.answer.safest import measured_alternative
 from whichgpu.decide.answer.ties import settle_tie
-from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.candidate import Candidate
+from whichgpu.decide.candidates import PORTABLE_ENGINES, Candidates
+from whichgpu.decide.modes import mode_of
 from whichgpu.decide.question import ANY_MODEL, Question, trains_adapters
 from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.price.card_prices import whole_machines
 from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
 from whichgpu.workload.spelling import ParsedWorkload, from_object
 
+READING_TPOT = 0.19  # Seconds between tokens at which chat appears as fast as people read (Brysbaert 2019: 238 words a minute).
 DEFAULT_ROWS = 8  # Default number of candidates in an answer, to fit a terminal (set by judgement).
 
 
@@ -73,11 +79,16 @@ def recommend_spelled(
         return [*steps.values(), *any_seller(candidates)[:1].tolist()]
 
     def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
-        return [*distinct(candidates, order, groups, limit), *others_shown(candidates)]
+        return [
+            *distinct(candidates, order, groups, limit),
+            *others_shown(candidates),
+            *other_purchases(candidates, order, screened),
+        ]
 
     def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
         places = shortlist(candidates, order, groups, market, limit, explained).all
-        return (*places, *measured_alternative(candidates, order, screened), *others_shown(candidates))
+        purchases = (*other_purchases(candidates, order, screened), *best_unsupported(candidates, order, screened))
+        return (*places, *measured_alternative(candidates, order, screened), *others_shown(candidates), *purchases)
 
     serving = modelled and screened.request.workload.serving
     screened = replace(screened, risk=screened.selection.constraints.risk_for(serving))
@@ -96,7 +107,29 @@ def recommend_spelled(
         raise no_answer(question, screened, ranked)
     tie = settle_tie(ranked.candidates, ranked.order, screened, rank)
     ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
-    return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
+    answer = AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
+    return replace(answer, other_purchases=(*answer.other_purchases, *_whole_computer(question)))
+
+
+def _whole_computer(question: Question) -> tuple[Candidate, ...]:
+    """Return the best computer sold whole, such as a Mac, for one user's chat at home, under the engine that runs on it."""
+    query, spelled = question.query, question.spelled
+    chats_at_home = query.buy and question.modelled and mode_of(spelled.workload, query) == "me"
+    if not chats_at_home or query.gpu or "engine" in spelled.user_fields:
+        return ()
+    names = whole_machines(question.day)
+    if not names:
+        return ()
+    tpot = spelled.workload.tpot_max or READING_TPOT
+    fields = spelled.user_fields | {"engine", "tpot_max"}
+    portable = ParsedWorkload(replace(spelled.workload, engine=PORTABLE_ENGINES[0], tpot_max=tpot), fields)
+    try:
+        answer = recommend_spelled(
+            portable, replace(query, gpu=",".join(names)), question.day, question.lookups, question.overlay
+        )
+    except NoAnswer:
+        return ()
+    return (answer.answer,)
 
 
 def _named_gpus(query: Requirements, catalog: Catalog) -> tuple[tuple[str, ...], ...]:

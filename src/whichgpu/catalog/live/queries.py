@@ -106,9 +106,14 @@ def offers_on(
     known_by: date | int | None = None,
     query: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
+    cheapest: bool = False,
 ) -> list[Observation]:
-    """Return the last observation of each offer and part of a source up to a day; those no longer listed if `also_ended`."""
+    """Return the last observation of each offer and part of a source up to a day; those no longer listed if `also_ended`.
+
+    `cheapest` reads only those that `alike.rank_alike` listed.
+    """
     where, values = _conditions(query)
+    offers = "alike_kept k CROSS JOIN offer o ON o.id = k.offer" if cheapest else "offer o"
     snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values |= {"day": FOREVER if day is None else day.toordinal(), "h": snapshots.horizon}
     # CROSS JOIN fixes the order: one index look-up in `price` per offer and series, however long the history.
@@ -116,7 +121,7 @@ def offers_on(
     SELECT {_OFFER}, {_PRICE}, (
         SELECT a.words FROM availability a WHERE a.offer = h.offer AND a.series = h.series AND a.batch <= :h
         ORDER BY a.batch DESC LIMIT 1
-    ) FROM offer o
+    ) FROM {offers}
     CROSS JOIN held h ON h.offer = o.id
     CROSS JOIN price p ON p.offer = h.offer AND p.series = h.series AND (p.first, p.batch) = (
         SELECT x.first, x.batch FROM price x

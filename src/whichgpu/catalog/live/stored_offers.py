@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.live.rows import OWN_LIST
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.offer import Observation, OfferGroup
 
 MAX_NAMED_PARTS = 8  # Price lists of one source that its title names.
+
+
+class StoredOffers(msgspec.Struct, frozen=True):
+    """Offers read from the user's price store, and the number left out of each group of offers alike in all but name."""
+
+    offers: tuple[Observation, ...]
+    left_out: Mapping[OfferGroup, int]
 
 
 def live_offers(
@@ -34,8 +42,41 @@ def live_offers(
             return ()
         from whichgpu.catalog.live.queries import OfferQuery, offers_on
 
-        offers = offers_on(connection, as_of, known_by, OfferQuery(gpus=gpus), also_ended=True)
-        return tuple(replace(one, note=None) if one.note and one.note.startswith("zones: ") else one for one in offers)
+        return _without_zones(offers_on(connection, as_of, known_by, OfferQuery(gpus=gpus), also_ended=True))
+
+
+def cheapest_live_offers(
+    as_of: date,
+    known_by: date | int | None = None,
+    *,
+    gpus: frozenset[str] | None = None,
+    instances: Iterable[str] = (),
+    folder: Path | None = None,
+) -> StoredOffers:
+    """Return stored offers without the dearer of many alike in all but name; machines named in `instances` are never left out.
+
+    Small stores and past days are read whole.
+    """
+    from whichgpu.catalog.live.price_store import open_for_reading
+
+    with open_for_reading(folder) as connection:
+        if connection is None:
+            return StoredOffers((), {})
+        from whichgpu.catalog.live.alike import has_ranks, left_out
+        from whichgpu.catalog.live.queries import OfferQuery, offers_on
+
+        newest = connection.execute("SELECT max(seen) FROM batch").fetchone()[0]
+        if known_by is not None or newest > as_of.toordinal() or not has_ranks(connection):
+            return StoredOffers(live_offers(as_of, known_by, gpus=gpus, folder=folder), {})
+        offers = offers_on(connection, as_of, None, OfferQuery(gpus=gpus), also_ended=True, cheapest=True)
+        for name in instances:
+            offers += offers_on(connection, as_of, None, OfferQuery(gpus=gpus, instance=name), also_ended=True)
+        return StoredOffers(_without_zones(offers), left_out(connection, gpus))
+
+
+def _without_zones(offers: Iterable[Observation]) -> tuple[Observation, ...]:
+    """Return offers without the notes that list their zones."""
+    return tuple(replace(one, note=None) if one.note and one.note.startswith("zones: ") else one for one in offers)
 
 
 class StoredOfferName(NamedTuple):

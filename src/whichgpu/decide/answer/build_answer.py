@@ -18,6 +18,7 @@ from whichgpu.decide.answer.missing_support import missing_support, missing_supp
 from whichgpu.decide.answer.narrowing import narrowing
 from whichgpu.decide.answer.other_engines import other_engines
 from whichgpu.decide.answer.precision_steps import PrecisionStep, precision_steps
+from whichgpu.decide.answer.purchases import best_unsupported, left_out, other_purchases
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
 from whichgpu.decide.answer.safest import measured_alternative, safest_of
 from whichgpu.decide.answer.sentences import (
@@ -31,6 +32,7 @@ from whichgpu.decide.answer.sentences import (
     work_kind,
 )
 from whichgpu.decide.answer.spot_shares import spot_shares
+from whichgpu.decide.answer.utilisation import utilisation_reason
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.configurations.reference_mix import indices
@@ -81,7 +83,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         picked = shortlist(candidates, order, screened.groups, market, limit, explained)
         first, *others = picked.listed
         measured_at = measured_alternative(candidates, order, screened)
-        rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at))}
+        others_at = other_purchases(candidates, order, screened)
+        unsupported_at = best_unsupported(candidates, order, screened)
+        rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at, *others_at, *unsupported_at))}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
         best = self._with_preference(rows[first], rows[picked.cheapest])
@@ -105,6 +109,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
             shares=spot_shares(first, best, candidates, screened.terms),
+            other_purchases=tuple(rows[at] for at in others_at),
+            left_out=tuple(left_out(best, next((rows[at] for at in unsupported_at), None), self.ranked, screened)),
             precisions=steps, any_seller=self._any_seller(best),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
@@ -163,15 +169,19 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     def _row(self, at: int) -> Candidate:
         one = build_candidate(at, self.ranked.candidates, self.screened)
         selection = self.screened.selection
-        dollars = selection.purchase.get(one.gpu)
-        if dollars is None:
+        card = selection.purchase.get(one.gpu)
+        if card is None:
             return one
-        return replace(one, purchase=money(float(dollars) * one.gpus * selection.market.rate, selection.constraints.currency))
+        paid = money(float(card.price) * one.gpus * selection.market.rate, selection.constraints.currency)
+        return replace(one, purchase=paid, purchase_basis=card.basis, purchase_day=card.day)
 
     def _explained(self, at: int, one: Candidate, other: Candidate | None) -> Candidate:
         billed = None if self._serving or not self._modelled else explain.billed_reason(at, self.ranked.candidates)
-        workload = self.screened.request.workload
-        return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
+        request = self.screened.request
+        because = explain.reasons(one, other, request.workload, self._serving, billed)
+        gpu = self.question.lookups.catalog.gpu_by_id[one.gpu]
+        used = utilisation_reason(one, request.workload, request.shape, gpu) if self._modelled else None
+        return replace(one, because=because if used is None else (because[0], used, *because[1:]))
 
     def _with_preference(self, best: Candidate, cheapest: Candidate) -> Candidate:
         """Return the answer with a reason why a cheaper candidate is not it: a tie, or a price that is much older."""
@@ -181,11 +191,6 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         if _age_class(cheapest) > _age_class(best) and cheapest.cost.amount < best.cost.amount:
             reasons.append(explain.stale_reason(best, cheapest))
         return replace(best, because=(*best.because, *reasons))
-
-    def _list_price_day(self, one: Candidate) -> str | None:
-        """Return the launch date of the candidate's GPU, which dates the card's list price; None if the user gave the price."""
-        user_priced = one.gpu in self.screened.selection.user_priced
-        return None if user_priced else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         candidates, order, results = self.ranked.candidates, self.ranked.order, self.ranked.results
@@ -204,7 +209,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     def _sentence(self, at: int, best: Candidate) -> Message:
         """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
-        plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
+        plain = sentence(best, work_kind(self._modelled, self.screened.work))
         chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):

@@ -42,11 +42,11 @@ def billed_reason(at: int, candidates: Candidates) -> Message | None:
 
 
 def reasons(
-    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, list_price_day: str | None, billed: Message | None
+    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, billed: Message | None
 ) -> tuple[Message, ...]:
     """Return the reasons for a candidate: bottleneck, memory, objectives, price, and the comparison with the next best.
 
-    `list_price_day` is the date of a card's list price, None if the user gave the price; `billed` is from `billed_reason`.
+    `billed` is from `billed_reason`.
     """
     messages = [
         _speed(one, workload, serving),
@@ -68,7 +68,7 @@ def reasons(
         if one.expected_cost.amount > one.cost.amount * Decimal(NOTABLE):
             expected = significant(float(one.expected_cost.amount))
             messages.append(msg("because.expected-cost", cost=expected, currency=one.cost.currency))
-    messages.append(_price(one, list_price_day))
+    messages.append(_price(one))
     if billed is not None:
         messages.append(billed)
     if one.reruns >= MIN_RERUNS:
@@ -95,13 +95,12 @@ def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
     return msg("because.speed", rate=with_unit(one.throughput.value, one.throughput.unit), bound=bound)
 
 
-def _price(one: Candidate, list_price_day: str | None) -> Message:
+def _price(one: Candidate) -> Message:
     """Return a message with the price per hour, its provider, and the day it was observed."""
     hour = f"{significant(float(one.cost_per_hour.amount))} {one.cost_per_hour.currency}"
     if one.purchase is not None:
         paid = f"{significant(float(one.purchase.amount))} {one.purchase.currency}"
-        id = "because.price-list" if list_price_day else "because.price-given"
-        return msg(id, price=paid, hour=hour, day=list_price_day or "")
+        return msg(f"because.price-{one.purchase_basis}", price=paid, hour=hour, day=one.purchase_day or "")
     if one.term == "owned":
         return msg("because.price-owned", hour=hour)
     values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}

@@ -33,7 +33,7 @@ def host_advice(
     if workload.training and request.shape.reads_images:
         advice.append(loading_remark(one.rate, float(vcpus) if vcpus else None))
     else:
-        low, high = (count * group.gpus for count in VCPUS_PER_GPU)
+        low, high = (count * group.per_machine for count in VCPUS_PER_GPU)  # of each machine, as the instance states them
         advice.append(msg("host.vcpus-have" if vcpus else "host.vcpus", low=low, high=high, have=int(vcpus or 0)))
     ram = int(one.need * group.per_machine)
     if instance and instance.ram_bytes:

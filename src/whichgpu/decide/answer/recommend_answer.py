@@ -45,6 +45,8 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     pareto: tuple[Candidate, ...]
     fallback: Candidate | None  # the best that is not spot, if the answer is
     with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
+    other_purchases: tuple[Candidate, ...]  # other cards or a whole computer to buy, if cards are bought
+    left_out: tuple[Message, ...]  # why cards with less memory or poor software support are not the answer, if cards are bought
     any_seller: Candidate | None  # the best on any card from any seller, if it costs less than the answer
     shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
     engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs

@@ -44,8 +44,8 @@ def work_kind(modelled: bool, work: Work) -> str:
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 
-def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
-    """Return the answer as one sentence; `list_price_day` dates a card's list price and is None if the user gave the price."""
+def sentence(one: Candidate, kind: str) -> Message:
+    """Return the answer as one sentence, with the price of a card to buy and what it rests on."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
         "gpus": gpu_count_label(one.gpus), "gpu": _gpu_in_precision(one), "machine": f"{one.provider} {_machines(one)}",
@@ -59,7 +59,7 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
     id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
-        price_date = msg("recommend.seen-list", day=list_price_day) if list_price_day else msg("recommend.seen-given")
+        price_date = msg(f"recommend.seen-{one.purchase_basis}", day=one.purchase_day or "")
         return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=price_date, **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -18,7 +18,10 @@ from whichgpu.decide.market import Market
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.table import Floats, Ints
 
-MAX_MACHINES = 16  # A group has at most this many machines.
+# Numbers of machines that a cluster may have: powers of two, and one number between each two.
+MACHINE_COUNTS = tuple(sorted({*(1 << k for k in range(11)), *(3 << k for k in range(9))}))
+REPLICA_MACHINES = (2, 4, 8, 16)  # Numbers of machines that one replica of a service may have.
+MIN_NETWORK_GBPS = 100.0  # Machines with a slower network do not form a cluster (assumed).
 _SLICES = LruCache[tuple[Gpu, Gpu]](512)  # The original GPU is kept with its slice, since its `id()` is part of the key.
 _FABRICS = LruCache[tuple[Fabric, Gpu, Instance | None]](4096)
 Key = TypeVar("Key", bound=Hashable)
@@ -70,6 +73,7 @@ def groups_of(
     """
     table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
+    clustered = frozenset(provider.id for provider in catalog.providers if provider.rents == "clusters")
     size = len(table.words)
     machine_codes = table.column("provider") * size + table.column("instance")
     places = [(table.place(provider), table.place(instance)) for provider, instance in machines]
@@ -84,9 +88,11 @@ def groups_of(
     for row in first.tolist():
         gpu, count = catalog.gpu_by_id[table.word("gpu", row)], max(1, int(table.gpus[row]))
         share = min(1.0, float(table.gpus[row]))
-        fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
+        machine = machines.get((table.word("provider", row), table.word("instance", row)))
+        fabric = _fabric(gpu, machine)
+        joined = several and share >= 1.0 and _in_clusters(machine, clustered)
         own = []
-        for together in _machine_counts(count, share, span, several, separate_machines):
+        for together in _machine_counts(count, share, span, joined, separate_machines):
             network = round(fabric.network_bandwidth) if together > 1 else 0
             key = (gpu.id, share, count, together, fabric.name, round(fabric.link_bandwidth), network)
             if key not in index:
@@ -166,11 +172,21 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
     )
 
 
-def _machine_counts(count: int, share: float, span: tuple[float, float], several: bool, separate_machines: bool) -> list[int]:
-    """Return how many machines of `count` GPUs may form a group: powers of two within `span`; a slice (`share` < 1) is alone."""
+def _in_clusters(machine: Instance | None, clustered: Collection[str]) -> bool:
+    """Return whether several of a machine are rented joined by a fabric: its provider rents clusters, and its network is fast."""
+    return machine is not None and machine.provider in clustered and (machine.network_gbps or 0.0) >= MIN_NETWORK_GBPS
+
+
+def _machine_counts(count: int, share: float, span: tuple[float, float], joined: bool, separate_machines: bool) -> list[int]:
+    """Return how many machines of `count` GPUs, or of a slice (`share` < 1), may form a group within `span` GPUs.
+
+    Machines that are `joined` by a fabric form groups of several. The ends of the span are tried exactly.
+    """
     low, high = span
-    if not several or share < 1.0:
-        min_gpus = 0.0 if separate_machines and share >= 1.0 else low
-        return [1] if min_gpus <= count * share <= high else []
-    alone = [1] if separate_machines and count < low else []
-    return alone + [machines for machines in (1, 2, 4, 8, MAX_MACHINES) if low <= count * machines <= high]
+    min_gpus = 0.0 if separate_machines and share >= 1.0 else low
+    alone = [1] if min_gpus <= count * share <= high else []
+    if not joined:
+        return alone
+    ends = {int(end // count) for end in span if end % count == 0 and end // count <= MACHINE_COUNTS[-1]}
+    counts = REPLICA_MACHINES if separate_machines else {*MACHINE_COUNTS, *ends}
+    return alone + sorted(machines for machines in counts if machines > 1 and low <= count * machines <= high)

@@ -59,11 +59,12 @@ def precisions_on(request: WorkloadRequest, gpu: Gpu, engine: Engine | None, day
     generates = workload.generating and request.shape.is_generative
     if "precision" in request.stated or not generates or engine is None:
         return choices
+    until = day if workload.year is None else min(day, date(workload.year, 12, 31))  # An engine of that year runs no later one.
     tried = QUALITIES[: QUALITY_RANK[quality] + 2]
     for one in precision_choices():
         gains = _bits(one.precision) < MIN_GAIN * _bits(own) and one.quality in tried and one.quality not in choices.values()
         supported = one.precision in engine.precisions and (not one.vendors or gpu.vendor in one.vendors)
-        if gains and supported and one.since <= day.isoformat() and computes_fast(gpu, one.precision):
+        if gains and supported and one.since <= until.isoformat() and computes_fast(gpu, one.precision):
             choices[one.precision] = one.quality
     return choices
 

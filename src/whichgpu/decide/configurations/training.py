@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 
 import msgspec
@@ -26,7 +26,15 @@ from whichgpu.workload.workload import Parallel, Workload
 
 NEED_RANGE = 0.08  # Half the width of an interpolated memory need's range, as a share of the need.
 STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
+TENSOR_DEGREES = (1, 2, 4, 8)  # Tensor parallel degrees tried within a machine.
+MAX_STAGE_PASSES = 16  # Most micro-batches per pipeline stage (assumed): 6% of such a step is pipeline bubble.
 ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
+# Sequences per pass tried on several GPUs if no batch is given.
+DEFAULT_MICRO_BATCHES: Floats = 2.0 ** np.arange(6, dtype=np.float64)
+RATE_TIE = 0.03  # Share of throughput within which two steps count as equally fast (assumed).
+# Most tokens of one optimizer step that a default batch may have: 4M in training and 64 sequences of 4,096 in fine-tuning, as
+# Llama 2 was trained (https://arxiv.org/abs/2307.09288, 2023-07).
+MAX_STEP_TOKENS, MAX_FINETUNE_STEP_TOKENS = 4_194_304, 262_144
 
 
 class ScreenedStep(msgspec.Struct, frozen=True):
@@ -66,9 +74,7 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     steps: dict[tuple[int, int], list[ScreenedStep]] = {}
     smallest: dict[tuple[int, int], float] = {}
     first: LayoutTimes | None = None
-    micro_batches = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
-    if "batch" in request.stated and not workload.micro_batch:
-        micro_batches = _all_micro_batches(workload.batch or 1, {gpus for gpus, _ in sizes})
+    micro_batches = _all_micro_batches(request, workload, {gpus for gpus, _ in sizes})
     for size in sizes:
         times = LayoutTimes(workload, shape, devices, *size, first, micro_batches)
         first = first or times
@@ -82,13 +88,24 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     ]
 
 
-def _all_micro_batches(batch: int, sizes: Iterable[int]) -> Floats:
-    """Return every micro-batch size that is possible for some number of data-parallel replicas on these numbers of GPUs."""
+def _all_micro_batches(request: WorkloadRequest, workload: Workload, sizes: Collection[int]) -> Floats:
+    """Return every micro-batch size that some layout on these numbers of GPUs may have, in ascending order."""
+    if "batch" not in request.stated or workload.micro_batch:
+        if max(sizes) > 1 and _searches_micro_batch(request, workload):
+            return DEFAULT_MICRO_BATCHES
+        return np.array([float(workload.micro_batch or default_batch(request.shape, 1).micro_batch)])
+    batch = workload.batch or 1
     replicas = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
     micro_batches: Floats = np.unique(
         np.concatenate([micro_batch_sizes(batch // dp) for dp in replicas if batch >= dp and batch % dp == 0])
     )
     return micro_batches
+
+
+def _searches_micro_batch(request: WorkloadRequest, workload: Workload) -> bool:
+    """Return whether the micro-batch on several GPUs is chosen freely: all weights of a language model, and no batch given."""
+    fixed = bool({"batch", "micro_batch", "accumulation"} & request.stated)
+    return not fixed and request.shape.is_generative and not workload.lora_rank
 
 
 def _steps(
@@ -129,7 +146,8 @@ def _families(
         return
     zero_stages = ZERO_STAGES if gpus > 1 else (0,)
     per_machine = gpus // machines
-    yield [*(Parallel(dp=gpus, zero=stage) for stage in zero_stages), *_pipelines(workload, shape, gpus, machines)]
+    data_parallel = [Parallel(dp=gpus, zero=stage) for stage in zero_stages]
+    yield list(dict.fromkeys([*data_parallel, *_pipelines(workload, shape, gpus, machines)]))
     degrees = [tp for tp in (2, 4, 8) if tp <= per_machine and divides_evenly(workload, shape, tp, 1, 1)]
     yield [
         Parallel(dp=gpus // tp, tp=tp, sp=True, zero=zero)
@@ -139,13 +157,14 @@ def _families(
 
 
 def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int) -> list[Parallel]:
-    """Return layouts with pipeline stages over machines (ZeRO over the network is slow) and tensor parallelism within each."""
+    """Return layouts of several machines: pipeline stages over them (ZeRO over the network is slow), tensor ranks within each."""
     layouts = []
-    for pp in (stages for stages in STAGES if stages <= machines and machines % stages == 0):
-        for tp in (degree for degree in (1, gpus // machines) if divides_evenly(workload, shape, degree, pp, 1)):
+    degrees = [degree for degree in TENSOR_DEGREES if (gpus // machines) % degree == 0]
+    for pp in (stages for stages in (1, *STAGES) if machines > 1 and machines % stages == 0):
+        for tp in (degree for degree in degrees if divides_evenly(workload, shape, degree, pp, 1)):
             dp = gpus // (tp * pp)
             layouts += [Parallel(dp=dp, tp=tp, pp=pp, sp=tp > 1, zero=zero) for zero in ((0, 1) if dp > 1 else (0,))]
-    return list(dict.fromkeys(layouts))
+    return layouts
 
 
 def _checkpointings(request: WorkloadRequest, workload: Workload) -> tuple[str, ...]:
@@ -159,6 +178,8 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
         if "micro_batch" in request.stated and workload.micro_batch is not None:
             return np.array([float(workload.micro_batch)]), np.array([float(passes or pipeline_passes(parallel.pp))])
         usual = default_batch(request.shape, parallel.dp, passes, parallel.pp)
+        if parallel.dp * parallel.tp * parallel.pp > 1 and _searches_micro_batch(request, workload):
+            return _searched_micro(workload, parallel, float(usual.accumulation))
         return np.array([float(usual.micro_batch)]), np.array([float(usual.accumulation)])
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
@@ -170,11 +191,30 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
     return micro, share / micro
 
 
+def _searched_micro(workload: Workload, parallel: Parallel, passes: float) -> tuple[Floats, Floats]:
+    """Return micro-batch sizes and passes per step up to the tokens of a step in recipes; a pipeline takes more than `passes`."""
+    max_tokens = MAX_FINETUNE_STEP_TOKENS if workload.traits.finetuning else MAX_STEP_TOKENS
+    possible = max_tokens / (DEFAULT_MICRO_BATCHES * float(parallel.dp * (workload.seq_in or 1)))
+    sizes = DEFAULT_MICRO_BATCHES[: max(1, int((possible >= passes).sum()))]
+    max_passes = max(passes, MAX_STAGE_PASSES * parallel.pp) if parallel.pp > 1 else passes
+    return sizes, np.clip(np.floor(possible[: len(sizes)]), passes, max_passes)
+
+
 def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
-    """Return, per layout, the step that training defaults prefer: no checkpointing, largest micro-batch; for a pipeline all."""
+    """Return, per layout and batch, the step that training defaults prefer: no checkpointing, then the largest micro-batch.
+
+    All steps of a pipeline are returned, since small micro-batches may fill its stages better.
+    """
     ordered = sorted(steps, key=lambda one: (one.checkpointing == "none", one.micro))
-    best = {one.parallel: one for one in ordered}
-    return [one for one in steps if one.parallel.pp > 1 or best[one.parallel] is one]
+    best = {(one.parallel, one.batch): one for one in ordered}
+    return [one for one in steps if one.parallel.pp > 1 or best[one.parallel, one.batch] is one]
+
+
+def _simplest_fast_step(steps: Sequence[ScreenedStep], device: int) -> ScreenedStep:
+    """Return the step with the highest throughput; within 3% of it one without checkpointing, then the smallest batch."""
+    rates = [one.batch / float(one.seconds[device]) for one in steps]
+    ties = [(one, rate) for one, rate in zip(steps, rates, strict=True) if rate >= max(rates) * (1.0 - RATE_TIE)]
+    return min(ties, key=lambda pair: (pair[0].checkpointing != "none", pair[0].batch, -pair[1]))[0]
 
 
 def _best(
@@ -186,7 +226,7 @@ def _best(
     fitting = [one for one in steps if one.need * (1 + NEED_RANGE) <= own] or [one for one in steps if one.need <= own]
     if not fitting:
         return Infeasibility("memory" if np.isfinite(smallest) else "layout", smallest / own - 1.0)
-    one = max(_default_steps(fitting) if by_defaults else fitting, key=lambda one: one.batch / one.seconds[device])
+    one = _simplest_fast_step(_default_steps(fitting) if by_defaults else fitting, device)
     done, unit = work_per_step(replace(workload, batch=int(one.batch)), shape)
     seconds = float(one.seconds[device])
     need = Figure(one.need, one.need * (1 - NEED_RANGE), one.need * (1 + NEED_RANGE), "byte", "modelled")

@@ -199,7 +199,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         if formulation.models[column.model] is model
         and formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
         and column.replica.tp == row.gpus_per_copy
-        and column.replica.role == row.role
+        and (column.replica.role, column.replica.precision) == (row.role, row.precision)
     )
     limits = column.replica.limits
     return LaunchOptions(
@@ -218,6 +218,6 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         pipeline_parallel_size=row.parallel.pp,
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
         expert_parallel_size=row.parallel.ep,
-        kv_dtype=model.request.workload.kv_precision,
+        kv_dtype=column.replica.cache or None,
         role=row.role,
     )

@@ -65,7 +65,7 @@ class ReplicaCapacity(msgspec.Struct, frozen=True):
     late_rates: Floats | None = None  # None if there are no objectives, or the weights do not fit
     late_batches: Floats | None = None
     role: Role = "both"  # prefill worker, decode worker, or both phases
-    cache: str = ""  # format of the KV cache that a prefill worker sends and a decode worker receives
+    cache: str = ""  # format of the KV cache, the same where a prefill worker sends it and a decode worker receives it
 
     @property
     def best_rates(self) -> Floats:
@@ -85,9 +85,10 @@ def replica_capacities(
     objectives: Objectives,
     kinds: Sequence[Kind],
     max_tp: Sequence[int],
+    precisions: Sequence[Sequence[str]],
     disaggregate: Sequence[bool] = (),
 ) -> list[list[ReplicaCapacity]]:
-    """Return, for every kind of GPU, its replicas by tensor-parallel degree up to that kind's `max_tp`, with their capacities.
+    """Return, for every kind of GPU, its replicas in each of its `precisions` and tensor-parallel degrees up to its `max_tp`.
 
     Kinds marked in `disaggregate` also get prefill workers and decode workers.
     """
@@ -95,10 +96,11 @@ def replica_capacities(
     shape = as_transformer(request.shape)
     replicas: list[list[ReplicaCapacity]] = [[] for _ in kinds]
     by_precision: dict[str, list[int]] = {}
-    for place, (gpu, _) in enumerate(kinds):
-        by_precision.setdefault(request.precision_on(gpu), []).append(place)
+    for place, choices in enumerate(precisions):
+        for precision in choices:
+            by_precision.setdefault(precision, []).append(place)
     for precision, places in by_precision.items():
-        workload = with_precision(request.workload, precision)
+        workload = with_precision(request.workload, precision, request.stated)
         for tp in TENSOR_PARALLEL:
             mine = [place for place in places if max_tp[place] >= tp]
             if mine and divides_evenly(workload, shape, tp, 1, 1):
@@ -161,8 +163,7 @@ def _workers(
     objectives: Objectives,
 ) -> list[ReplicaCapacity]:
     """Return a prefill worker and a decode worker of one degree on a kind of GPU, with their capacities."""
-    tp, precision = workload.parallel.tp, workload.precision or ""
-    cache = workload.kv_precision or workload.precision or "bf16"
+    tp, precision, cache = workload.parallel.tp, workload.precision or "", _cache_format(workload)
     port = port_of(workload, shape, kind[0], tp, fabric=kind[1])
     by_role: dict[Role, WorkerRates] = {
         "prefill": prefill_rates(limits, port, prefill, requests, objectives),
@@ -175,6 +176,11 @@ def _workers(
         )
         for role, one in by_role.items()
     ]  # fmt: skip
+
+
+def _cache_format(workload: Workload) -> str:
+    """Return the precision of the KV cache."""
+    return workload.kv_precision or workload.precision or "bf16"
 
 
 def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> SchedulerLimits | None:
@@ -230,7 +236,8 @@ def _capacity(
         late_rates, late_batches = _highest(rate, _late_batches(fits, tests["tpot"]))
         late_rates = np.where(late_rates > rates * (1.0 + MIN_LATE_GAIN), late_rates, 0.0)
     tp, precision = workload.parallel.tp, workload.precision or ""
-    return ReplicaCapacity(tp, precision, rates, batches, limits, short, off, shortfall, late_rates, late_batches)
+    cache = _cache_format(workload)
+    return ReplicaCapacity(tp, precision, rates, batches, limits, short, off, shortfall, late_rates, late_batches, cache=cache)
 
 
 def _highest(rate: Floats, feasible: Bools) -> tuple[Floats, Floats]:

@@ -26,7 +26,7 @@ from whichgpu.decide.constraints import Constraints, Owned
 from whichgpu.decide.market import Market
 from whichgpu.decide.offers import select_offers
 from whichgpu.decide.plan.question import OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
-from whichgpu.decide.plan.refusal import Refusal, no_answer
+from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Quota
 from whichgpu.decide.plan.supply import GpuPool, Supply, owned_pools, rented_pools
@@ -90,7 +90,15 @@ def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StagePro
     progress("estimates", 0.0)
     filters: dict[str, Any] = dict(question.filters)
     engine = None if question.jobs else _common_engine(models)
-    offers = select_offers(Requirements(**filters), sources.day, catalog, sources.overlay, engine=engine)
+    offers = select_offers(
+        Requirements(**filters),
+        sources.day,
+        catalog,
+        sources.overlay,
+        engine=engine,
+        for_service=bool(models) and not question.only_owned,
+    )
+    models = tuple(replace(one, day=sources.day, quality=offers.constraints.quality) for one in models)
     jobs = tuple(_planned_job(one, sources.lookups) for one in question.jobs)
     return PlanInputs(models, jobs, offers.constraints, offers.market, offers.assumptions, catalog)
 
@@ -139,8 +147,8 @@ def _planned_job(job: RequestedJob, lookups: LookupCache) -> PlannedJob:
     return PlannedJob(job.name, WorkloadRequest(workload, stated, shape, lookups.calibration, spelled.workload), job.deadline)
 
 
-def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply:
-    """Return owned GPUs and, unless only these are allowed, rentable machines; raise an error if there are neither."""
+def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply | Refusal:
+    """Return owned GPUs and, unless only these are allowed, rentable machines; or why there are neither."""
     constraints, catalog = inputs.constraints, inputs.catalog
     own = owned_pools([_owned(one, question, inputs) for one in question.owned], catalog)
     if question.only_owned:
@@ -150,12 +158,13 @@ def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply:
     # Old spot prices count if the user allows an age of prices, or accepts spot only.
     old_spot = constraints.max_age is not None or set(constraints.terms) == {"spot"}
     spot = "spot" in constraints.terms
-    rented = rented_pools(inputs.market, catalog, constraints.span, question.horizon, constraints.run_settings, spot, old_spot)
+    rented = rented_pools(inputs.market, catalog, constraints, question.horizon, spot, old_spot)
     if not (own or rented.pools):
-        counts = {name: count for name, count in inputs.market.rejected.items() if count}
+        rejected = {**inputs.market.rejected, "seller": rented.avoided}
+        counts = {name: count for name, count in rejected.items() if count}
         reasons = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=n) for name, n in counts.items())
-        raise no_answer(Refusal(reasons, counts))
-    return Supply((*own, *rented.pools), rented.offers, rented.old)
+        return Refusal(reasons, counts)
+    return replace(rented, pools=(*own, *rented.pools))
 
 
 def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned:

@@ -43,6 +43,7 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
         yield msg(f"assumed.plan-risk-{id}", share=f"{SAFE_PROBABILITY:.0%}")
     for model in plan.inputs.models:
         yield from _model_assumptions(model)
+    yield from _chosen_precisions(trial)
     for job in plan.inputs.jobs:
         workload = job.request.workload
         work = work_of(workload, job.request.shape, None)
@@ -63,6 +64,15 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
         yield msg("assumed.plan-simpler", share=f"{trial.solution.cost / trial.optimum - 1:.1%}")
     if plan.supply.offers:
         yield msg("assumed.plan-available")
+
+
+def _chosen_precisions(trial: PlanTrial) -> Iterator[Message]:
+    """Yield a message for every precision in the plan that is not the model's own on that GPU."""
+    for j in np.flatnonzero(trial.solution.counts.any(axis=0)).tolist():
+        column = trial.formulation.columns[j]
+        gpu, request = trial.formulation.gpu_pools[column.pool_index].gpu, trial.formulation.models[column.model].request
+        if column.replica.precision != request.precision_on(gpu):
+            yield msg("assumed.precision-chosen", precision=column.replica.precision)
 
 
 def _model_assumptions(model: ServedModel) -> Iterator[Message]:

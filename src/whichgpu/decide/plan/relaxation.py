@@ -96,6 +96,8 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
             assert one.message is not None
             yield one.message, *_moved(one, trials)
     question = trials.question
+    if "seller" in refusal.rejected:
+        yield _with_any(question, "sellers")
     for name in FILTERS:
         if question.filters.get(name):
             filters = {other: value for other, value in question.filters.items() if other != name}
@@ -103,6 +105,15 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
             yield msg("relax.without", flag=flag), {name: None}, replace(question, filters=filters)
     if question.only_owned:
         yield msg("relax.without", flag="--only-owned"), {"only_owned": False}, replace(question, only_owned=False)
+    for name in ("quality", "sellers"):
+        if question.filters.get(name) != "any" and not (name == "sellers" and "seller" in refusal.rejected):
+            yield _with_any(question, name)
+
+
+def _with_any(question: PlanQuestion, name: str) -> Change:
+    """Return the change that allows sellers of any kind, or precisions of any quality."""
+    words = msg("relax.seller") if name == "sellers" else msg("relax.quality")
+    return words, {name: "any"}, replace(question, filters={**question.filters, name: "any"})
 
 
 def _loosened(needed: Mapping[str, Mapping[str, float]], factor: float, trials: RelaxationTrials) -> Change:

@@ -89,9 +89,7 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
 def _spot_prices(plan: SolvedPlan) -> dict[str, float]:
     """Return the cheapest spot price per GPU and hour of each kind of GPU in the plan."""
     constraints, inputs = plan.inputs.constraints, plan.inputs
-    supply = rented_pools(
-        inputs.market, inputs.catalog, constraints.span, plan.question.horizon, constraints.run_settings, spot=True
-    )
+    supply = rented_pools(inputs.market, inputs.catalog, constraints, plan.question.horizon, spot=True)
     prices: dict[str, float] = {}
     for one in supply.pools:
         for option in one.pool.options:

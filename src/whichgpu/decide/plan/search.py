@@ -217,6 +217,8 @@ def search_plan(
     """Return the cheapest fleet found, with larger margins while its simulation misses objectives; or why there is none."""
     inputs = read_inputs(question, sources, progress)
     supply = supply_of(question, inputs)
+    if isinstance(supply, Refusal):
+        return supply
     search = _MarginSearch(question, inputs, supply, gap, progress, question.headroom is not None)
     refused = search.run()
     if refused is not None:

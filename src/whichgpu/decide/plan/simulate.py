@@ -172,7 +172,7 @@ def _pool(
     pool = ReplicaPool(name, engine, replicas, replica.role, replica.tp, weight)
     if replica.role == "both":
         return pool
-    workload = with_precision(served.request.workload, replica.precision)
+    workload = with_precision(served.request.workload, replica.precision, served.request.stated)
     shape = as_transformer(served.request.shape)
     port = port_of(workload, shape, gpu_pool.gpu, replica.tp, fabric=gpu_pool.fabric)
     return replace(pool, port=port, cache=f"{gpu_pool.place} {replica.cache}")
@@ -238,7 +238,7 @@ def server(
     Its steps take as long as at this quantile of their range.
     """
     gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
-    workload = with_precision(served.request.workload, column.replica.precision)
+    workload = with_precision(served.request.workload, column.replica.precision, served.request.stated)
     workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
     devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], served.request.calibration)
     overrides = LimitOverrides(max_sequences=max_batch(column))

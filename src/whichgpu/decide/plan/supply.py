@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.candidates import unreliable_offers
 from whichgpu.decide.configurations.groups import Groups, groups_of
-from whichgpu.decide.constraints import Owned
+from whichgpu.decide.constraints import Constraints, Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Pool, PriceOption
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
@@ -47,25 +49,28 @@ class Supply(msgspec.Struct, frozen=True):
     pools: tuple[GpuPool, ...]
     offers: int
     old: int = 0
+    avoided: int = 0  # offers of sellers, or on cards for desktops, that a service avoids
 
 
 def rented_pools(
     market: Market,
     catalog: Catalog,
-    span: tuple[float, float],
+    constraints: Constraints,
     horizon: float,
-    run_settings: RunSettings,
     spot: bool,
     old_spot: bool = False,
 ) -> Supply:
     """Return pools of equal rentable machines: per group of GPUs the cheapest on-demand, committed and, with `spot`, spot price.
 
-    Spot prices not observed for a year count only with `old_spot`. A commitment or spot price above on demand is left out.
+    Spot prices not observed for a year count only with `old_spot`. A commitment or spot price above on demand is left out, and
+    so is a seller that a service avoids.
     """
-    low, high = span
+    low, high = constraints.span
     groups = groups_of(market, catalog, (low, min(high, MAX_GPUS)), several=False)
+    avoided = unreliable_offers(constraints, market, groups, groups.group_of, groups.offer_of)
+    groups = replace(groups, group_of=groups.group_of[~avoided], offer_of=groups.offer_of[~avoided])
     old = np.zeros(len(market.rows), dtype=bool) if old_spot else _old_spot(market)
-    best = _cheapest(market, groups, horizon, run_settings, spot, old)
+    best = _cheapest(market, groups, horizon, constraints.run_settings, spot, old)
     pools = []
     for place, group in enumerate(groups.groups):
         priced = [best[place, term] for term in ("on-demand", "spot", "committed") if (place, term) in best]
@@ -75,7 +80,8 @@ def rented_pools(
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
             pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
     left_out = int(old.sum()) if spot else 0
-    return Supply(tuple(pools), len(market.rows) - left_out, left_out)
+    sellers = len(np.unique(groups.offer_of))
+    return Supply(tuple(pools), min(sellers, len(market.rows) - left_out), left_out, int(avoided.sum()))
 
 
 def _old_spot(market: Market) -> Bools:

@@ -66,10 +66,14 @@ class Decoder:
 
     def decode(self, ids: Any) -> Any:
         """Run one decode step on the tokens `ids`, one per sequence, and return the next tokens."""
-        context = self.caches[0][0].shape[2]
-        return self._next_tokens(ids, context - 1, context)
+        return self.verify(ids)
 
-    def _next_tokens(self, ids: Any, first: int, last: int) -> Any:
+    def verify(self, ids: Any) -> Any:
+        """Run one pass over the last tokens `ids` of each sequence, as after drafting, and return the token after each."""
+        context, tokens = self.caches[0][0].shape[2], ids.shape[1]
+        return self._next_tokens(ids, context - tokens, context, tokens)
+
+    def _next_tokens(self, ids: Any, first: int, last: int, answered: int = 1) -> Any:
         functional = self._torch.nn.functional
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
@@ -77,11 +81,11 @@ class Decoder:
         cos, sin = self.cos[:, first:last], self.sin[:, first:last]
         for weights, cache in zip(self.blocks, self.caches, strict=True):
             x = self.block(x, weights, cache, cos, sin)
-        return functional.linear(_normed(self._torch, self._shape, x[:, -1:], self.last), self.head).argmax(-1)
+        return functional.linear(_normed(self._torch, self._shape, x[:, -answered:], self.last), self.head).argmax(-1)
 
 
 def block_of(torch: Any, shape: Transformer) -> Block:
-    """Return a function that computes one transformer layer, for decode of one token with the KV cache or for prefill."""
+    """Return a function that computes one transformer layer, for prefill or for a few tokens after those in the KV cache."""
     functional = torch.nn.functional
     heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
     grouped = {"enable_gqa": True} if kv_heads < heads else {}
@@ -103,7 +107,7 @@ def block_of(torch: Any, shape: Transformer) -> Block:
         keys, values = cache
         keys[:, :, -tokens:] = k
         values[:, :, -tokens:] = v
-        whole = tokens > 1
+        whole = tokens == keys.shape[2]
         out = functional.scaled_dot_product_attention(
             q, k if whole else keys, v if whole else values, is_causal=whole, **grouped
         )  # fmt: skip

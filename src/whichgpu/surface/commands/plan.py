@@ -104,7 +104,8 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
         what += f" ({'; '.join(shares)}{'; …' if len(row.serves) > 3 else ''})"
     machine = f"{row.provider} {row.instance}".strip()
     where = session.language.listed(filter(None, (row.region, text(f"term.{row.term}"))))
-    layout = text("plan.layout", copies=row.copies, tp=row.gpus_per_copy, batch=row.batch) if row.batch else ""
+    sizes = {"copies": row.copies, "tp": row.gpus_per_copy, "precision": row.precision, "batch": row.batch}
+    layout = text("plan.layout", **sizes) if row.batch else ""
     count = f"{row.machines}x {machine} ({where})" if machine and row.machines else where
     if row.machines * row.gpus_per_machine > row.gpus:
         count = text("plan.part-of-machines", n=row.gpus, all=row.machines * row.gpus_per_machine, machines=count)

@@ -16,6 +16,7 @@ from whichgpu.surface.candidate_cells import (
     candidate_summary,
     columns,
     cost_parts,
+    purchase_lines,
     uncertainty_lines,
     unit_costs,
 )
@@ -92,6 +93,7 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
             for one in answer.shares
         )
         lines.append(msg("recommend.shares", what=shares))
+    lines += purchase_lines(answer)
     if answer.any_seller is not None:
         lines.append(any_seller_line(answer.any_seller, kind))
     if answer.with_cuda is not None:

@@ -21,6 +21,7 @@ from whichgpu.surface.web.responses import FOREVER, REVALIDATE, HttpRefusal, ans
 from whichgpu.surface.web.rest.routes import api_routes
 from whichgpu.surface.web.routes import ask_worker, endpoint
 from whichgpu.surface.web.server.gate import AccessRules, Gate
+from whichgpu.surface.web.server.metrics import RequestMeter
 from whichgpu.surface.web.server.service import Service, page_question
 from whichgpu.surface.web.vega_bundle import is_cached
 from whichgpu.surface.web.views import START
@@ -56,7 +57,7 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.service = service
-    return Gate(app, rules)
+    return RequestMeter(Gate(app, rules), service.metrics)
 
 
 async def first(request: Request) -> Response:

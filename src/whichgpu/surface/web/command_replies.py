@@ -18,6 +18,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import MAX_CATALOGS, Session
 from whichgpu.surface.documents import error_body, error_document
+from whichgpu.surface.web.field_names import error_texts, with_field_names, with_labels
 from whichgpu.surface.web.hide_paths import without_paths
 
 NO_ANSWER = 422  # HTTP status of a valid request without an answer
@@ -97,13 +98,14 @@ def status_of(error: WhichGpuError) -> int:
 
 def error_reply(error: WhichGpuError, language: Language) -> HttpReply:
     """Return the HTTP reply for an error, with a JSON body."""
-    body = to_json_line(error_document(without_paths(error), language)).encode()
+    document = error_document(without_paths(error), language)
+    body = to_json_line({**document, "error": error_texts(document["error"], with_field_names)}).encode()
     return HttpReply(status_of(error), CONTENT_TYPES["json"], body)
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """Return the JSON body of an error for a web client, without paths of this machine."""
-    return error_body(without_paths(error), language)
+    """Return the body of an error for a page, without paths of this machine, and with labels of fields instead of flags."""
+    return error_texts(error_body(without_paths(error), language), lambda text: with_labels(text, language))
 
 
 def internal_error(problem: Exception, language: Language) -> HttpReply:

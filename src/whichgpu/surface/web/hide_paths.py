@@ -1,10 +1,14 @@
-"""Remove paths of the server's files from errors."""
+"""Remove paths of the server's files from errors and answers."""
 
 from __future__ import annotations
 
 from copy import copy
 from pathlib import PurePath
+from typing import Any
 
+from msgspec.structs import replace
+
+from whichgpu.api.prices.store import StatusAnswer
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Message, Value, msg
 
@@ -19,6 +23,16 @@ def without_paths(error: WhichGpuError) -> WhichGpuError:
     if error.hint is not None and _without_paths(error.hint) != error.hint:
         public.hint = None
     return public
+
+
+def without_folders(document: Any) -> Any:
+    """Return the answer about the catalog's state with the names of its folders instead of their paths; any other as it is."""
+    if not isinstance(document, StatusAnswer):
+        return document
+    live = document.live
+    if live is not None and live.store is not None:
+        live = replace(live, store=PurePath(live.store).name)
+    return replace(document, folder=PurePath(document.folder).name, live=live)
 
 
 def _exception_name(error: WhichGpuError) -> str:

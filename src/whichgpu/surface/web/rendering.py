@@ -27,6 +27,7 @@ from whichgpu.surface.cells import heading
 from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, catalog, client_error, command_reply, error_reply, status_of
+from whichgpu.surface.web.field_names import with_labels
 from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
 from whichgpu.surface.web.views import NAVIGATION, PAGES
@@ -156,7 +157,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         return language.text(id, **values)
 
     def say(message: Message | None) -> str:
-        return language.render(message) if message else ""
+        return with_labels(language.render(message), language) if message else ""
 
     return {
         "name": name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,7 +42,7 @@ def answer_response(request: Request, answer: Mapping[str, Any], cache_control: 
     headers = {**answer["headers"], "Vary": "Accept-Encoding, Accept-Language", "Cache-Control": cache_control}
     if answer["status"] == 200:
         headers["ETag"] = tag
-        if _has_already(request.headers.get("if-none-match", ""), answer["tag"]):
+        if has_already(request, answer["tag"]):
             return Response(None, 304, headers)
     if is_packed:
         headers["Content-Encoding"] = "gzip"
@@ -103,6 +104,20 @@ def _accepts_gzip(header: str) -> bool:
     )
 
 
-def _has_already(header: str, tag: str) -> bool:
+def has_already(request: Request, tag: str) -> bool:
+    """Whether a client has the answer with this entity tag, by its If-None-Match header."""
+    header = request.headers.get("if-none-match", "")
     tags = [part.strip().removeprefix("W/").strip('"').removesuffix("-gz") for part in header.split(",")]
     return tag in tags or header.strip() == "*"
+
+
+def wants_csv(request: Request) -> bool:
+    """Whether an Accept header prefers CSV to JSON (RFC 9110)."""
+    weights = {"text/csv": 0.0, "application/json": 0.0}
+    for part in request.headers.get("accept", "").split(","):
+        kind, *parameters = (text.strip().lower() for text in part.split(";"))
+        weight = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+        if kind in weights:
+            with contextlib.suppress(ValueError):
+                weights[kind] = float(weight)
+    return weights["text/csv"] > weights["application/json"]

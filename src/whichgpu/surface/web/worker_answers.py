@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from msgspec.structs import asdict, replace
 
@@ -15,11 +14,12 @@ from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as language_of_code
 from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.web.command_replies import CONTENT_TYPES, HttpReply, Progress, catalog, command_document, error_reply
-from whichgpu.surface.web.hide_paths import without_paths
+from whichgpu.surface.web.hide_paths import without_folders, without_paths
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER
 from whichgpu.surface.web.rest import parameters
-from whichgpu.surface.web.rest.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
+from whichgpu.surface.web.rest.csv_replies import LIMITED_COMMANDS, csv_reply, page_url
+from whichgpu.surface.web.rest.endpoints import BY_PATH, Endpoint
 from whichgpu.surface.web.server.frames import Question
 
 BATCH_REQUESTS = 100  # Requests that are estimated together, between two reports of progress.
@@ -36,12 +36,14 @@ def rest(question: Question, language: Language, progress: Progress | None) -> H
         if codes:  # A body may also name the language.
             language = language_of_code(language_code(str(codes[-1])))
         request = parameters.request_of(endpoint, values) | question.get("files", {})
+        if question.get("format") == "csv":
+            return csv_reply(endpoint, values, request, language, language.code if codes else None)
         if endpoint.rows is None:
             status, document = command_document(endpoint.command, request, language, progress)
             headers: dict[str, str] = {}
         else:
             status, document, headers = _paged(endpoint, values, request, language, language.code if codes else None)
-        body = to_json(document).encode("utf-8", "backslashreplace")
+        body = to_json(without_folders(document)).encode("utf-8", "backslashreplace")
         return HttpReply(status, CONTENT_TYPES["json"], body, {**headers, "Content-Language": language.code})
     except WhichGpuError as error:
         return replace(error_reply(error, language), headers={"Content-Language": language.code})
@@ -52,7 +54,7 @@ def _paged(
 ) -> tuple[int, Any, dict[str, str]]:
     """Return status, one page of the rows with their total and the URL of the next page, and headers."""
     limit, offset = parameters.page(endpoint, values)
-    if endpoint.command in ("offers", "evidence") and limit is not None:
+    if endpoint.command in LIMITED_COMMANDS and limit is not None:
         request = {**request, "limit": offset + limit}  # Later rows are not needed.
     status, document = command_document(endpoint.command, request, language)
     if status != 200 or (limit is None and not offset):
@@ -65,9 +67,7 @@ def _paged(
     reply |= {name: page, "total": total, "offset": offset, "limit": limit, "next": None}
     headers = {}
     if offset + len(page) < total and page:
-        pairs = [(name, value) for name, texts in values.items() if name not in PAGING for value in texts]
-        pairs += [*([(LANGUAGE_PARAMETER, code)] if code else []), ("limit", limit), ("offset", offset + len(page))]
-        reply["next"] = f"{PREFIX}/{endpoint.path}?{urlencode(pairs)}"
+        reply["next"] = page_url(endpoint.path, values, code, limit, offset + len(page))
         headers["Link"] = f'<{reply["next"]}>; rel="next"'
     return status, reply, headers
 

@@ -37,11 +37,31 @@ def micro(workload: Workload, *stated: str, **parallel: int) -> tuple[list[float
 def test_default_batch_is_shared_and_fills_pipelines() -> None:
     plain = Workload("train", "m")
     assert micro(plain) == ([1.0], [8.0])
-    assert micro(plain, dp=4) == ([1.0], [2.0])
+    assert micro(plain, "accumulation", dp=4) == ([1.0], [1.0])
     assert micro(Workload("train", "m", accumulation=2), "accumulation") == ([1.0], [2.0])
     assert micro(Workload("train", "m", micro_batch=3), "micro_batch") == ([3.0], [1.0])
-    assert micro(plain, pp=4) == ([1.0], [STAGE_PASSES * 4.0])
+    assert micro(plain, pp=4)[1][0] == training.MAX_STAGE_PASSES * 4.0
+    long = Workload("finetune", "m", seq_in=65536)
+    assert micro(long, pp=4) == ([1.0], [STAGE_PASSES * 4.0])  # A step has few tokens in fine-tuning, but fills the pipeline.
     assert micro(Workload("train", "m", accumulation=1000), "accumulation", pp=4)[1] == [1000.0]
+
+
+def test_micro_batch_is_searched_on_several_gpus_up_to_the_tokens_of_a_step() -> None:
+    assert micro(Workload("train", "m", seq_in=2048), dp=4) == ([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], [2.0] * 6)
+    assert micro(Workload("train", "m", seq_in=2048), dp=512)[0] == [1.0, 2.0, 4.0]
+    assert micro(Workload("finetune", "m", seq_in=2048), dp=16)[0] == [1.0, 2.0, 4.0, 8.0]
+    assert micro(Workload("finetune", "m", seq_in=8192), dp=512)[0] == [1.0]
+    assert micro(Workload("finetune", "m", seq_in=2048, lora_rank=16), dp=4)[0] == [1.0]
+    assert micro(Workload("train", "m", micro_batch=2), "micro_batch", dp=4)[0] == [2.0]
+
+
+def test_near_ties_go_to_the_step_without_checkpointing_and_the_smaller_batch() -> None:
+    def step(micro_batch: float, checkpointing: str, seconds: float) -> ScreenedStep:
+        return ScreenedStep(Parallel(dp=8), checkpointing, micro_batch, 1.0, 1.0, np.array([seconds]))
+
+    large, plain, small = step(16.0, "full", 16.0), step(4.0, "none", 4.1), step(1.0, "none", 2.0)
+    assert training._simplest_fast_step([large, plain, small], 0) is plain
+    assert training._simplest_fast_step([large, small], 0) is large
 
 
 @pytest.mark.parametrize(

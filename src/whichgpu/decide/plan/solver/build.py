@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.precision_choices import precisions_on
+from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITY_RANK, Quality
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
 from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
@@ -31,10 +34,19 @@ class ServedModel(msgspec.Struct, frozen=True):
     objectives: Objectives
     engine: Engine | None = None
     requested_name: str = ""  # the model as the user wrote it
+    day: date | None = None  # precisions that engines run since later are not tried; None: only the model's own is
+    quality: Quality = DEFAULT_QUALITY  # least quality that a precision may keep
 
     def runs_on(self, gpu: Gpu) -> bool:
         """Return whether the model's engine may run on a GPU; unknown counts as yes."""
         return self.engine is None or may_run_on(self.engine, gpu)
+
+    def precisions_on(self, gpu: Gpu) -> tuple[str, ...]:
+        """Return the precisions allowed by the quality required that gain something on a GPU, the model's own first."""
+        if self.day is None:
+            return (self.request.precision_on(gpu),)
+        levels = precisions_on(self.request, gpu, self.engine, self.day, self.quality)
+        return tuple(name for name, level in levels.items() if QUALITY_RANK[level] <= QUALITY_RANK[self.quality])
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -165,7 +177,7 @@ def _roles(columns: Sequence[Column], gpu_pools: Sequence[GpuPool]) -> Workers |
 
 
 def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[list[ReplicaCapacity]]:
-    """Return a model's replicas by pool of machines and tensor-parallel degree, with their capacities on time and late.
+    """Return a model's replicas by pool of machines, precision and tensor-parallel degree, with their capacities.
 
     Engines that send KV caches also have prefill workers and decode workers on owned GPUs, which share a network.
     """
@@ -173,7 +185,8 @@ def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
     able = (model.request.workload.engine or default_engine()) in DISAGGREGATING_ENGINES
     split = [able and bool(one.place) for one in gpu_pools]
-    return replica_capacities(model.request, model.traffic.buckets, model.objectives, kinds, max_tp, split)
+    precisions = [model.precisions_on(one.gpu) for one in gpu_pools]
+    return replica_capacities(model.request, model.traffic.buckets, model.objectives, kinds, max_tp, precisions, split)
 
 
 def _late_service(models: Sequence[ServedModel], rates: Floats) -> LateService | None:
@@ -186,7 +199,7 @@ def _late_service(models: Sequence[ServedModel], rates: Floats) -> LateService |
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Return a kind of replica per tensor-parallel degree that no smaller one beats per GPU; `alone`: a unit fills a machine."""
+    """Return the kinds of replica that none on as many GPUs or fewer beats per GPU; `alone`: a unit fills a machine."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
     able = [one for one in replicas if one.best_rates.any() and one.tp <= limit]
     per_gpu = [np.concatenate([one.rates, one.best_rates]) / one.tp for one in able]
@@ -195,7 +208,7 @@ def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[Repli
         dominated = any(
             (other >= per_gpu[at]).all() and ((other > per_gpu[at]).any() or before < at)
             for before, other in enumerate(per_gpu)
-            if before != at and able[before].tp < replica.tp
+            if before != at and able[before].tp <= replica.tp
         )
         count = gpu_pool.pool.size // replica.tp if alone and not gpu_pool.owned else 1
         if not dominated and count >= 1:

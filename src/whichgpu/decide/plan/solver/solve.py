@@ -15,6 +15,7 @@ from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
+from whichgpu.decide.plan.solver.whole_program import MAX_WHOLE, share_variables, solve_whole
 from whichgpu.decide.plan.solver.with_workers import solve_with_workers
 
 MAX_RELAXED = 60_000  # The linear relaxation of all columns is solved if it has at most this many variables.
@@ -44,7 +45,12 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
         solved = Program(problem, everything).solve(seconds, gap)
         progress(1.0)
         return None if solved is None else _of_all_columns(problem, everything, solved, solved.bound, monotonic() - start)
-    if problem.levels > 1 and len(everything) * width > MAX_JOINT:
+    tied = problem.levels > 1 and len(everything) * width > MAX_JOINT
+    if tied and share_variables(problem, everything) <= MAX_WHOLE:
+        result = solve_whole(problem, everything, seconds, gap)
+        progress(1.0)
+        return None if result is None else _of_all_columns(problem, everything, *result, monotonic() - start)
+    if tied:
         joined = _join_levels(problem, seconds, gap, progress)
         if joined is not None:
             return joined

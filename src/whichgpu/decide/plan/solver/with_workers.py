@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from whichgpu.decide.plan.solver.problem import Ints, Problem, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
+from whichgpu.decide.plan.solver.whole_program import MAX_WHOLE, share_variables, solve_whole
 
 MIN_GAIN = 0.02  # Disaggregated serving must be cheaper by this share to be used.
+WHOLE_TIME = 0.8  # Share of the time for the program of all columns; the rest is for the plan of aggregated replicas alone.
 AGGREGATED_TIME = 0.6  # Share of the time in which the plan of aggregated replicas is solved.
-MAX_SHARES = 2000  # Up to this many share variables, every column goes into the program.
-MAX_RELAXED = 60_000  # The linear relaxation is solved if it has at most this many share variables.
+MAX_RELAXED = 60_000  # With more share variables, workers are considered only if aggregated serving has no plan.
 MIN_USED = 1e-6  # Fewer replicas of a column in the linear relaxation count as none.
 Progress = Callable[[float], None]
 Solve = Callable[[Problem, float, float, Progress], Solution | None]
@@ -31,15 +32,28 @@ def solve_with_workers(problem: Problem, seconds: float, gap: float, solve: Solv
     start = monotonic()
     together = np.flatnonzero(problem.aggregated)
     plain = problem.of_columns(together)
-    aggregated = solve(plain, AGGREGATED_TIME * seconds, gap, progress) if servable(plain).all() else None
-    best = None if aggregated is None else _of_columns(problem, together, aggregated)
+    free = undominated(plain) & ~dominated_pools(plain)[plain.pool_of] if len(together) else np.zeros(0, dtype=bool)
+    everything = np.union1d(together[free], np.flatnonzero(~problem.aggregated)).astype(np.int64)
+    variables = share_variables(problem, everything)
 
     def left(share: float) -> float:
         return max(0.5, (seconds - (monotonic() - start)) * share)
 
-    free = undominated(plain) & ~dominated_pools(plain)[plain.pool_of] if len(together) else np.zeros(0, dtype=bool)
-    everything = np.union1d(together[free], np.flatnonzero(~problem.aggregated)).astype(np.int64)
-    if best is not None and _variables(problem, everything) > MAX_RELAXED:
+    def aggregated(share: float) -> Solution | None:
+        plan = solve(plain, left(share), gap, progress) if servable(plain).all() else None
+        return None if plan is None else _of_columns(problem, together, plan)
+
+    if variables <= MAX_WHOLE:
+        result = solve_whole(problem, everything, left(WHOLE_TIME), gap)
+        if result is not None:
+            plan, bound = _of_columns(problem, everything, result[0]), result[1]
+            if plan.counts[:, ~problem.aggregated].any():
+                without = aggregated(1.0)
+                plan = plan if without is None or plan.cost < without.cost * (1.0 - MIN_GAIN) else without
+            progress(1.0)
+            return replace(plan, bound=max(0.0, min(bound, plan.cost)), seconds=monotonic() - start)
+    best = aggregated(AGGREGATED_TIME)
+    if best is not None and variables > MAX_RELAXED:
         return best
     program = Program(problem, everything)
     relaxed = program.relaxed(left(0.5))
@@ -48,24 +62,15 @@ def solve_with_workers(problem: Problem, seconds: float, gap: float, solve: Solv
     bound = 0.0 if relaxed is None else relaxed.cost
     if best is None or bound < best.cost * (1.0 - MIN_GAIN):
         chosen = everything
-        if relaxed is not None and len(program.shares) > MAX_SHARES:
+        if relaxed is not None:
             used = np.zeros(0, dtype=np.int64) if best is None else np.flatnonzero(best.counts.any(axis=0))
             chosen = np.union1d(everything[relaxed.used > MIN_USED], used).astype(np.int64)
-            program = Program(problem, chosen)
         initial = None if best is None else StartingPlan(best.counts, best.machines)
-        solved = program.solve(left(1.0), gap, initial)
-        if solved is not None and len(chosen) == len(everything):
-            bound = max(bound, solved.bound)
+        solved = Program(problem, chosen).solve(left(1.0), gap, initial)
         if solved is not None and (best is None or solved.cost < best.cost * (1.0 - MIN_GAIN)):
             best = _of_columns(problem, chosen, solved)
     progress(1.0)
     return None if best is None else replace(best, bound=max(0.0, min(bound, best.cost)), seconds=monotonic() - start)
-
-
-def _variables(problem: Problem, columns: Ints) -> int:
-    """Return the number of share variables of a program over these columns: pairs of a column and a bucket it serves."""
-    demanded = np.tile((problem.demand > 0).sum(axis=0), 1 if problem.late is None else 2)
-    return int(((problem.all_rates[columns] > 0) * demanded[None, :]).sum())
 
 
 def _of_columns(problem: Problem, columns: Ints, solution: Solution | ProgramSolution) -> Solution:

@@ -16,6 +16,7 @@ from whichgpu.surface.candidate_cells import (
     candidate_cell,
     candidate_summary,
     columns,
+    purchase_lines,
     uncertainty_lines,
     unit_costs,
 )
@@ -34,20 +35,30 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     header, rows = _table(session, answer)
     reasons, risks, changes = _reasons(answer.answer), _risks(answer), _changes(answer)
     steps = [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions)]
+    purchases = purchase_lines(answer)
     absent_gpus = [reason for one in answer.why_not.values() for reason in one[:1]]
     last = msg("recommend.more", command=answer.reproduce.command.partition(" --as-of")[0] + " --long")
 
     def line_count() -> int:
-        texts = _lines(session, [answer.sentence, *steps, *reasons, *risks, *changes, *absent_gpus, last])
+        texts = _lines(session, [answer.sentence, *steps, *reasons, *risks, *purchases, *changes, *absent_gpus, last])
         return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
 
-    for part, min_length in ((rows, 3), (risks, 1), (changes, 1), (reasons, 2), (rows, 1)):
+    for part, min_length in (
+        (rows, 3),
+        (risks, 1),
+        (changes, 1),
+        (rows, 2),
+        (changes, 0 if purchases else 1),
+        (reasons, 2),
+        (steps, 1),
+        (rows, 1),
+    ):
         while line_count() > MAX_LINES and len(part) > min_length:
-            part.pop()
+            part.pop(0 if part is steps else -1)  # The last step is that of the answer.
     for text in _lines(session, [answer.sentence]):
         session.note(text)
     session.table(header, rows)
-    for text in _lines(session, [*steps, *reasons, *risks, *changes, *absent_gpus, last]):
+    for text in _lines(session, [*steps, *reasons, *risks, *purchases, *changes, *absent_gpus, last]):
         session.note(text)
 
 

@@ -65,7 +65,8 @@ class AnswerSchemas:
         if isinstance(origin, type) and issubclass(origin, Collection):
             items = [one for one in get_args(hint) if one is not Ellipsis]
             alike = len(items) == 1 or Ellipsis in get_args(hint)
-            return {"type": "array", "items": self._schema(items[0])} if items and alike else {"type": "array"}
+            kinds = [self._schema(one) for one in items]
+            return {"type": "array", "items": kinds[0] if items and alike else {"anyOf": kinds} if kinds else {}}
         if is_record(hint):
             return self._record(hint)
         return {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Numbers, Pairs, Share, Span
+from whichgpu.base.bundled_data import read_data
 from whichgpu.base.kinds import ShareValue, Whole
 from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
 from whichgpu.surface.web.rest.answer_schemas import AnswerSchemas
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint, command_of, fields
+from whichgpu.surface.web.rest.error_catalogue import error_kinds, example_errors
 from whichgpu.surface.web.rest.parameters import MAX_CHARACTERS
 
 JSON = "application/json"
@@ -35,6 +40,7 @@ EXAMPLES_BY_METAVAR: dict[str, tuple[str, ...]] = {
     "FEATURES": ("bf16", "nvlink"),
     "CITY": ("Seoul",),
 }
+REPLIES = Path(__file__).with_name("reply_examples.json")  # Written by tools: `python -m reference.rest_examples`.
 ERROR_STATUSES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 503)
 
 
@@ -49,6 +55,8 @@ def document(language: Language) -> dict[str, Any]:
         "paths": paths | _jobs(language),
         "components": {
             "schemas": answers.components | _schemas(),
+            "responses": _errors(language),
+            "examples": {name.replace("/", "-"): {"value": reply} for name, reply in _reply_examples().items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -65,12 +73,12 @@ def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dic
     id = endpoint.path.replace("/", "-")
     answer = answers.of(command_of(endpoint))
     query = [_parameter(name, field, endpoint, language) for name, field in fields_by_name.items()]
-    get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer)}
+    get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer, example=id)}
     content = {JSON: {"schema": body_schema(endpoint, language), "example": endpoint.example}}
     post = about | {
         "operationId": f"{id}-by-body",
         "requestBody": {"required": True, "content": content},
-        "responses": _responses(language, answer=answer),
+        "responses": _responses(language, answer=answer, example=id),
     }
     return {"get": get, "post": post}
 
@@ -128,14 +136,37 @@ def _one(field: Field) -> dict[str, Any]:
 
 
 def _responses(
-    language: Language, ok: str = "200", schema: str = "Answer", answer: dict[str, Any] | None = None
+    language: Language,
+    ok: str = "200",
+    schema: str = "Answer",
+    answer: dict[str, Any] | None = None,
+    example: str | None = None,
 ) -> dict[str, Any]:
-    reply = {"description": language.text("web.status-200"), "content": {JSON: {"schema": answer or _ref(schema)}}}
-    problem = {"content": {JSON: {"schema": _ref("Refusal")}}}
+    content: dict[str, Any] = {JSON: {"schema": answer or _ref(schema)}}
+    if example is not None:
+        content[JSON]["examples"] = {"reply": {"$ref": f"#/components/examples/{example}"}}
+        content["text/csv"] = {"schema": {"type": "string"}}
     unchanged = {"304": {"description": language.text("web.status-304")}} if ok == "200" else {}
-    return {ok: reply, **unchanged} | {
-        str(status): {"description": language.text(f"web.status-{status}"), **problem} for status in ERROR_STATUSES
+    errors = {str(status): {"$ref": f"#/components/responses/{status}"} for status in ERROR_STATUSES}
+    return {ok: {"description": language.text("web.status-200"), "content": content}, **unchanged, **errors}
+
+
+def _errors(language: Language) -> dict[str, Any]:
+    """Return the responses of all errors by status, with an example of every kind: the error catalogue."""
+    examples = example_errors(language)
+    return {
+        str(status): {
+            "description": language.text(f"web.status-{status}"),
+            "content": {JSON: {"schema": _ref("Refusal"), "examples": examples.get(str(status), {})}},
+        }
+        for status in ERROR_STATUSES
     }
+
+
+@cache
+def _reply_examples() -> dict[str, Any]:
+    """Return a shortened reply of every endpoint to its example, by path."""
+    return dict(json.loads(read_data(REPLIES)))
 
 
 def _jobs(language: Language) -> dict[str, Any]:
@@ -174,10 +205,11 @@ def _ref(name: str) -> dict[str, str]:
 def _schemas() -> dict[str, Any]:
     words: dict[str, Any] = {"type": "string"}
     choices = {"type": "array", "items": words}
-    values = {"kind": words, "message": words, "hint": {"type": ["string", "null"]}, "choices": choices}
+    kind = {"anyOf": [{"type": "string", "enum": list(error_kinds())}, words]}  # A later release may have more kinds.
+    values = {"kind": kind, "message": words, "hint": {"type": ["string", "null"]}, "choices": choices}
     error = {"type": "object", "required": list(values), "properties": values}
     number = {"type": "number"}
-    figure = {"value": number, "low": number, "high": number, "unit": words, "basis": words, "sources": {"type": "array"}}
+    figure = {"value": number, "low": number, "high": number, "unit": words, "basis": words, "sources": choices}
     return {
         "Answer": {"type": "object"},
         "Refusal": {

@@ -9,8 +9,10 @@ from markupsafe import Markup, escape
 
 from whichgpu.base.messages import Language
 from whichgpu.surface.web.rendering import render_framed
-from whichgpu.surface.web.rest.endpoints import BY_PATH, PREFIX
+from whichgpu.surface.web.rest.endpoints import BY_PATH, PREFIX, Endpoint
 from whichgpu.surface.web.rest.openapi import document
+
+FORMATS = (("", "JSON"), (".csv", "CSV"))  # Formats of replies, by the ending of the URL.
 
 
 def render_reference(language: Language, query: str = "") -> str:
@@ -33,13 +35,33 @@ def _operation(path: str, method: str, operation: dict[str, Any], language: Lang
         query = urlencode(endpoint.example, doseq=True)
         link = f"{path}?{query}" if query else path
         head += f'<p>{escape(language.text("web.example"))}: <a href="{escape(link)}"><code>{escape(link)}</code></a></p>'
-    rows = "".join(
-        f'<tr><th scope="row"><code>{escape(one["name"])}</code></th><td>{escape(one.get("description", ""))}</td></tr>'
-        for one in operation.get("parameters", ())
-    )
+    rows = [_row(one, endpoint, path, language) for one in operation.get("parameters", ())]
     if not rows:
         return head
     caption = escape(language.text("web.parameters", path=path))
-    columns = "".join(f'<th scope="col">{escape(language.text(id))}</th>' for id in ("web.parameter", "web.meaning"))
-    table = f"<table><caption>{caption}</caption><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table>"
-    return f"{head}<details><summary>{caption}</summary>{table}</details>"
+    columns = ["web.parameter", *(["column.value"] if endpoint else []), "web.meaning"]
+    heads = "".join(f'<th scope="col">{escape(language.text(id))}</th>' for id in columns)
+    table = f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    inside = _form(path, table, language) if endpoint else table
+    return f"{head}<details><summary>{caption}</summary>{inside}</details>"
+
+
+def _row(parameter: dict[str, Any], endpoint: Endpoint | None, path: str, language: Language) -> str:
+    """Return the table row of a parameter; those of an endpoint have an input to try it with the value of the example."""
+    name, value = parameter["name"], ""
+    if endpoint is not None:
+        example = endpoint.example.get(name, "")
+        text = ",".join(map(str, example)) if isinstance(example, list) else "false" if example is False else str(example)
+        label = escape(language.text("web.value-of", name=name, path=path))
+        attributes = 'autocomplete="off" spellcheck="false"'
+        value = f'<td><input name="{escape(name)}" value="{escape(text)}" aria-label="{label}" {attributes}></td>'
+    about = escape(parameter.get("description", ""))
+    return f'<tr><th scope="row"><code>{escape(name)}</code></th>{value}<td>{about}</td></tr>'
+
+
+def _form(path: str, table: str, language: Language) -> str:
+    """Return a form that sends the request to an endpoint and displays the reply, which needs the page's script."""
+    send = escape(language.text("web.send-request"))
+    buttons = "".join(f'<button type="submit" value="{ending}">{send} ({word})</button> ' for ending, word in FORMATS)
+    reply = '<p class="soft" data-status></p><pre tabindex="0" data-reply hidden></pre>'
+    return f'<form method="get" action="{escape(path)}" data-try>{table}<p class="needs-js">{buttons}</p>{reply}</form>'

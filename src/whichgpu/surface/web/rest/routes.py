@@ -10,14 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from whichgpu.surface.web.reader_language import language_of
+from whichgpu.surface.web.reader_language import headers_of, language_of
 from whichgpu.surface.web.request_body import json_body
-from whichgpu.surface.web.responses import HttpRefusal, answer_response, json_response
+from whichgpu.surface.web.responses import REVALIDATE, HttpRefusal, answer_response, has_already, json_response, wants_csv
 from whichgpu.surface.web.rest.endpoints import ALIASES, BY_PATH, PREFIX
 from whichgpu.surface.web.routes import Endpoint, ask_worker, endpoint, service_of
 from whichgpu.surface.web.server.clients import client_of
 from whichgpu.surface.web.server.gate import check_change_header
 from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, WebJob
+from whichgpu.surface.web.server.metrics import CONTENT_TYPE
 from whichgpu.surface.web.server.service import Service
 
 METHODS = ["GET", "POST"]
@@ -30,12 +31,17 @@ def api_routes() -> list[Route]:
     """Return every route under /api."""
     jobs = f"{PREFIX}/jobs"
     return [
-        *(Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=METHODS) for path in (*BY_PATH, *ALIASES)),
+        *(
+            Route(f"{PREFIX}/{path}{ending}", _endpoint(ALIASES.get(path, path), ending), methods=METHODS)
+            for path in (*BY_PATH, *ALIASES)
+            for ending in ("", ".csv")
+        ),
         Route(PREFIX, endpoint(endpoints)),
         Route("/healthz", endpoint(health)),
         Route("/readyz", endpoint(readiness)),
         Route(f"{PREFIX}/openapi.json", endpoint(schema)),
-        Route("/api/docs", endpoint(reference)),
+        *(Route(path, endpoint(reference)) for path in ("/docs", "/api/docs")),
+        Route("/metrics", endpoint(metrics)),
         Route(f"{PREFIX}/uploads", endpoint(upload), methods=["POST"]),
         Route(jobs, endpoint(new_job), methods=["POST"]),
         Route(f"{jobs}/{{id}}", endpoint(job_state)),
@@ -45,14 +51,23 @@ def api_routes() -> list[Route]:
     ]
 
 
-def _endpoint(path: str) -> Endpoint:
+def _endpoint(path: str, ending: str) -> Endpoint:
     async def respond(request: Request) -> Response:
-        code = language_of(request).code
+        code, service = language_of(request).code, service_of(request)
         question: dict[str, Any] = {"kind": "rest", "endpoint": path, "query": request.url.query, "lang": code}
+        if ending or wants_csv(request):
+            question["format"] = "csv"
         if request.method == "POST":
-            limits = service_of(request).limits
-            question["body"] = await json_body(request, limits.body_bytes, limits.body_seconds)
-        return answer_response(request, await ask_worker(request, question))
+            question["body"] = await json_body(request, service.limits.body_bytes, service.limits.body_seconds)
+        tag, headers = service.tag(question), service.rate_limit(client_of(request))
+        known_tags = request.headers.get("if-none-match", "")
+        if tag in known_tags and has_already(request, tag):  # Nothing needs to be computed.
+            shown_tag = f'"{tag}-gz"' if f"{tag}-gz" in known_tags else f'"{tag}"'
+            response = Response(None, 304, {"ETag": shown_tag, "Cache-Control": REVALIDATE, **headers_of(code)})
+        else:
+            response = answer_response(request, {**await ask_worker(request, question), "tag": tag})
+        response.headers.update({**headers, "Vary": "Accept, Accept-Encoding, Accept-Language"})
+        return response
 
     return endpoint(respond)
 
@@ -60,7 +75,8 @@ def _endpoint(path: str) -> Endpoint:
 async def endpoints(_: Request) -> Response:
     """Respond with the URLs of all endpoints, of the OpenAPI document and of the page about them."""
     urls = {path: f"{PREFIX}/{path}" for path in BY_PATH}
-    return json_response({"endpoints": urls, "jobs": f"{PREFIX}/jobs", "openapi": f"{PREFIX}/openapi.json", "docs": "/api/docs"})
+    others = {name: f"{PREFIX}/{name}" for name in ("jobs", "uploads")} | {"openapi": f"{PREFIX}/openapi.json", "docs": "/docs"}
+    return json_response({"endpoints": urls, **others, "formats": ["json", "csv"]})
 
 
 async def health(_: Request) -> Response:
@@ -72,6 +88,13 @@ async def readiness(request: Request) -> Response:
     """Respond whether a worker can answer questions: status 503 until one is ready, or if all are lost."""
     workers = service_of(request).pool.alive
     return json_response({"ok": workers > 0, "workers": workers}, 200 if workers else 503)
+
+
+async def metrics(request: Request) -> Response:
+    """Respond with counts of requests and present values for monitoring, in the text format of Prometheus."""
+    service = service_of(request)
+    text = service.metrics.text(service.present_values())
+    return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})
 
 
 async def schema(request: Request) -> Response:

@@ -102,6 +102,11 @@ class Jobs:
                 except TimeoutError:
                     yield "", {}
 
+    def states(self) -> dict[str, int]:
+        """Return the number of jobs in each state."""
+        present = [job.state for job in self._jobs.values()]
+        return {state: present.count(state) for state in ("queued", "running", *FINISHED_STATES)}
+
     async def close(self) -> None:
         """Stop all background jobs and their processes."""
         tasks = [job.task for job in self._jobs.values() if job.task is not None]

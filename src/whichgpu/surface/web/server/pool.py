@@ -201,6 +201,16 @@ class WorkerPool:
         """Return the number of worker processes that are ready or answer a question."""
         return sum(worker.is_alive() for worker in self._all)
 
+    @property
+    def waiting(self) -> int:
+        """Return the number of questions that wait for a worker."""
+        return self._queue.length
+
+    @property
+    def resident_bytes(self) -> int:
+        """Return the memory of all worker processes in bytes, each as of its last answer."""
+        return sum(worker.bytes for worker in self._all)
+
     async def close(self) -> None:
         """Kill all worker processes of the pool."""
         self._closed = True

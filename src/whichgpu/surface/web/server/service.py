@@ -8,17 +8,18 @@ import os
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from datetime import date
-from pathlib import Path
+from hashlib import blake2b
 from typing import Any
 
 from msgspec.structs import replace
 
 from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.cache import Answer, AnswerCache
+from whichgpu.surface.web.server.data_version import data_stamp, release_version
 from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.jobs import Jobs
 from whichgpu.surface.web.server.limits import Limits
+from whichgpu.surface.web.server.metrics import Metrics
 from whichgpu.surface.web.server.pool import WORKER, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings
 from whichgpu.surface.web.uploads import Uploads
 from whichgpu.surface.web.vega_bundle import is_cached
@@ -59,7 +60,8 @@ class Service:
         catalog: str | None = None,
         draws: bool = True,
     ) -> None:
-        self.limits, self._draws = limits, draws
+        self.limits, self._draws, self._catalog = limits, draws, catalog
+        self.metrics = Metrics()
         count = workers or max(2, min(8, os.cpu_count() or 2))
         settings = WorkerSettings(warm, limits.worker_address_bytes, module=module, catalog=catalog, allowed=allowed)
         self.pool = WorkerPool(count, settings, limits, self._cache_warm_answer)
@@ -117,6 +119,26 @@ class Service:
             self._compute_later(stamped)
         return whole or self.answers.get(_key({**stamped, "hurry": True}))
 
+    def tag(self, question: Question) -> str:
+        """Return an entity tag that changes with the question, the catalog, the calibration and the user's own data."""
+        version = release_version(self._catalog)
+        return blake2b(repr((_key(question), self._data_stamp(), version)).encode(), digest_size=12).hexdigest()
+
+    def rate_limit(self, client: str) -> dict[str, str]:
+        """Return the headers that say how many questions a client may have under way, and how many more it may ask now."""
+        limit = self.limits.client_waiting
+        policy = f'"questions";q={limit};qu="concurrent-requests"'
+        return {"RateLimit-Policy": policy, "RateLimit": f'"questions";r={max(0, limit - self._waiting[client])}'}
+
+    def present_values(self) -> dict[str, float | Mapping[str, int]]:
+        """Return present values for monitoring: workers, queue, cached answers, jobs and open streams."""
+        return {
+            "workers": self.pool.alive, "worker_replacements_total": self.pool.replaced,
+            "worker_resident_bytes": self.pool.resident_bytes, "questions_waiting": self.pool.waiting,
+            "questions": self._waiting.total(), "cached_answers": len(self.answers), "cached_answer_bytes": self.answers.bytes,
+            "jobs": self.jobs.states(), "job_streams": self._streams.total(),
+        }  # fmt: skip
+
     def add_stream(self, client: str) -> None:
         """Count one more open stream of job events of a client; raise `HttpRefusal` if there are too many."""
         if self._streams[client] >= self.limits.client_streams or self._streams.total() >= self.limits.streams:
@@ -133,7 +155,8 @@ class Service:
         question = {**question, "stamp": self._data_stamp()}
         key = _key(question)
         if self._waiting[client] >= self.limits.client_waiting:
-            raise HttpRefusal(429, "many-questions", {"Retry-After": "2"}, n=self.limits.client_waiting)
+            headers = {"Retry-After": "2", **self.rate_limit(client)}
+            raise HttpRefusal(429, "many-questions", headers, n=self.limits.client_waiting)
         self._waiting[client] += 1
         try:
             if drawing:
@@ -183,7 +206,7 @@ class Service:
         """Return a text that changes with the day, the user's price store and measurements, on which answers depend."""
         now = time.monotonic()
         if now - self._stamp[0] >= STAMP_SECONDS:
-            self._stamp = (now, _stamp())
+            self._stamp = (now, data_stamp())
         return self._stamp[1]
 
 
@@ -195,20 +218,3 @@ def _frozen(value: Any) -> Hashable:
     if isinstance(value, Mapping):
         return _key(value)
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
-
-
-def _stamp() -> str:
-    from whichgpu.base.files import user_folder
-    from whichgpu.catalog.live.price_store import store_path
-
-    store, own = store_path(), user_folder("XDG_DATA_HOME", ".local/share")
-    paths = [store, store.with_name(store.name + "-wal") if store else None, own / "whichgpu" / "records" if own else None]
-    return " ".join((date.today().isoformat(), *(_file_stamp(path) for path in paths)))
-
-
-def _file_stamp(path: Path | None) -> str:
-    try:
-        status = path.stat() if path is not None else None
-    except OSError:
-        status = None
-    return f"{status.st_mtime_ns}/{status.st_size}" if status else "-"

@@ -14,9 +14,9 @@ import sys
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import language
-from whichgpu.surface.web.command_replies import HttpReply, forget_catalogs, internal_error, use_catalog_folder
+from whichgpu.surface.web.command_replies import HttpReply, Progress, forget_catalogs, internal_error, use_catalog_folder
 from whichgpu.surface.web.model_guard import allow_models
-from whichgpu.surface.web.server.frames import pack_frame, read_frame
+from whichgpu.surface.web.server.frames import Question, pack_frame, read_frame
 
 MIN_PACKED_BYTES = 1024  # Shorter answers are not compressed.
 COMPRESSION_LEVEL = 5  # Level of gzip, 1 to 9 (assumed balance of time and size).
@@ -33,7 +33,7 @@ def main() -> None:
         _limit_process(settings)
         allow_models(settings.get("allowed", ()))
         use_catalog_folder(settings.get("catalog"))
-        warm_answers = [_encoded(_answer(question, out)) for question in settings.get("warm", ())]
+        warm_answers = [encoded(_answer(question, out)) for question in settings.get("warm", ())]
         gc.collect()
         gc.freeze()  # Loaded data stays in memory; scanning it again would slow every answer.
         gc.set_threshold(50_000, 20, 100)
@@ -45,7 +45,7 @@ def main() -> None:
                 stamp = question.get("stamp")
                 forget_catalogs()
             reply = _answer(question, out)
-            out.write(pack_frame({"answer": _encoded(reply, question.get("lang")), "bytes": _resident()}))
+            out.write(pack_frame({"answer": encoded(reply, question.get("lang")), "bytes": _resident()}))
             out.flush()
 
 
@@ -77,12 +77,16 @@ def _limit_process(settings: dict[str, Any]) -> None:
 
 
 def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
-    reader_language = language(question.get("lang", "en"))
-
     def progress(done: float) -> None:
         out.write(pack_frame({"progress": done}))
         out.flush()
 
+    return compute(question, progress)
+
+
+def compute(question: Question, progress: Progress | None = None) -> HttpReply:
+    """Return the HTTP reply to a question; an unexpected exception is an internal error."""
+    reader_language = language(question.get("lang", "en"))
     try:
         from whichgpu.surface.web.worker_answers import ANSWERS  # Imported here: it is slow to load.
 
@@ -95,7 +99,7 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
         return internal_error(problem, reader_language)
 
 
-def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
+def encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
     """Return an HTTP reply as a dict: body compressed once for all clients, with an entity tag of content and language."""
     from hashlib import blake2b
     from zlib import compress

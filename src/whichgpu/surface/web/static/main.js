@@ -16,6 +16,7 @@ startSliders();
 startDays();
 startTraces();
 drawCharts();
+if (document.querySelector("[data-try]")) import("./tryout.js").then(({ startTryOut }) => startTryOut());
 
 // Parts that were not computed yet when the page was sent are fetched a little later.
 const WAIT = 1500; // milliseconds

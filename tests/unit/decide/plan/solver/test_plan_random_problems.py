@@ -140,9 +140,12 @@ def test_many_random_problems_cost_what_an_independent_program_says(seed: int) -
 def test_random_problem_searched_in_parts_stays_within_its_bound(
     seed: int, whole: int, joint: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts are columns chosen by the relaxation or by bucket, and (`joint` 0) load levels that commitments tie together."""
+    """Parts are columns chosen by the relaxation or by bucket, and (`joint` 0) load levels that commitments tie together.
+
+    With `whole` and `joint` 0 tied levels are one program, started from a plan of the likely columns.
+    """
     for name, value in {
-        "MAX_SMALL": 0, "MAX_RELAXED": whole, "FIRST_COLUMNS": 3, "MAX_COLUMNS": 5, "MAX_JOINT": joint
+        "MAX_SMALL": 0, "MAX_RELAXED": whole, "FIRST_COLUMNS": 3, "MAX_COLUMNS": 5, "MAX_JOINT": joint, "MAX_WHOLE": whole
     }.items():  # fmt: skip
         monkeypatch.setattr(search, name, value)
     problem = drawn(seed)

@@ -30,7 +30,7 @@ from whichgpu.surface.web.rest.endpoints import parameter_name
 from whichgpu.surface.web.server.cache import AnswerCache
 from whichgpu.surface.web.server.pool import WaitingQueue
 from whichgpu.surface.web.server.serve import is_loopback
-from whichgpu.surface.web.server.worker import _encoded
+from whichgpu.surface.web.server.worker import encoded
 
 Result = TypeVar("Result")
 
@@ -120,7 +120,7 @@ def test_answer_cache_is_bounded_and_stores_no_errors() -> None:
 @pytest.mark.parametrize("accepts", ["gzip", "identity"])
 def test_large_answer_is_sent_in_chunks_with_bounded_buffering(accepts: str) -> None:
     plain = b"".join(str(n).encode() for n in range(300_000))
-    encoded = _encoded(HttpReply(200, "application/json", plain))
+    answer = encoded(HttpReply(200, "application/json", plain))
     scope = {
         "type": "http",
         "method": "GET",
@@ -133,7 +133,7 @@ def test_large_answer_is_sent_in_chunks_with_bounded_buffering(accepts: str) -> 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    finished(answer_response(Request(scope), encoded)(scope, None, send))  # type: ignore[arg-type]
+    finished(answer_response(Request(scope), answer)(scope, None, send))  # type: ignore[arg-type]
     pieces = [message["body"] for message in sent[1:]]
     body = b"".join(pieces)
     assert (decompress(body, wbits=31) if accepts == "gzip" else body) == plain

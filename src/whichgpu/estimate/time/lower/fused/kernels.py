@@ -122,8 +122,11 @@ class FusedKernels(msgspec.Struct):
         return self.traits.decode_attention in ("split", "per-head") and self.traits.weight_only_gemm != "gguf"
 
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
-        """Append the attention kernel, either over a prompt or for one token against the KV cache."""
-        if decoding:
+        """Append the attention kernel, either over a prompt or for a token, or a few drafted ones, against the KV cache.
+
+        PyTorch has a decode kernel for one token only: several run in its prefill kernel, whose tiles they leave nearly empty.
+        """
+        if decoding and (self.traits.decode_attention != "whole" or over.queries == 1.0):
             op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         elif self.paged:
             op = self._paged_prefill(over, cache_width)

@@ -82,6 +82,9 @@ def test_attention_in_prefill_and_decode() -> None:
     assert token.role == "split"
     assert token.read == 3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * 2
     assert next(op.role for op in run(step=TOKEN, run_settings=COMPILED) if op.kind == "decode_attention") == "whole"
+    several = replace(TOKEN, queries=4.0)  # Drafted tokens: PyTorch verifies them in its prefill kernel.
+    assert [op.kind for op in run(step=several, run_settings=COMPILED) if "attention" in op.kind] == ["attention"]
+    assert [op.kind for op in run(step=several) if "attention" in op.kind] == ["decode_attention"]
     (windowed,) = [op for op in run(window=4) if op.kind == "attention"]
     assert windowed.flops == 2 * 3 * 8 * 32 * 16
 

@@ -1,0 +1,62 @@
+"""`plan` and `recommend` on the same single-model question: the same sellers, precisions and layouts, and no dearer a fleet."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import whichgpu
+from whichgpu.base.errors import NoAnswer
+
+MODELS = ("llama-3.1-8b", "qwen2.5-7b", "mistral-7b", "qwen2.5-32b", "llama-3.1-70b")
+TOLERANCE = 1.05  # A plan may cost this multiple of the recommended fleet.
+
+
+def _question(seed: int) -> dict[str, object]:
+    chance = random.Random(seed)
+    return {
+        "model": chance.choice(MODELS),
+        "rate": f"{10 ** chance.uniform(-0.3, 1.7):.3g}/s",
+        "seq_in": chance.choice([128, 500, 1000, 2000, 4000]),
+        "seq_out": chance.choice([50, 150, 300, 600]),
+        "ttft_max": chance.choice(["500ms", "1s", "2s", "5s"]),
+        "tpot_max": chance.choice(["30ms", "50ms", "100ms"]),
+        "risk": "even",
+        "as_of": "2026-10-01",
+    }
+
+
+def _plan_is_no_dearer(seed: int) -> None:
+    question = _question(seed)
+    model = str(question.pop("model"))
+    try:
+        fleet = whichgpu.recommend("serve", model, **question).cheapest  # type: ignore[arg-type]
+    except NoAnswer:
+        return
+    plan = whichgpu.plan(model, **question, curve=False)  # type: ignore[arg-type]
+    assert float(plan.cost_per_hour.amount) <= TOLERANCE * float(fleet.cost_per_hour.amount), (model, question)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_recommended_fleet_is_cheaper_than_the_plan(seed: int) -> None:
+    _plan_is_no_dearer(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 200))
+def test_no_recommended_fleet_of_many_questions_is_cheaper_than_the_plan(seed: int) -> None:
+    _plan_is_no_dearer(seed)
+
+
+def test_a_service_is_planned_on_the_sellers_and_precisions_that_are_recommended_for_it() -> None:
+    question = {"rate": "9/s", "seq_in": 128, "seq_out": 300, "tpot_max": "50ms", "as_of": "2026-10-01", "curve": False}
+    usual = whichgpu.plan("qwen2.5-7b", **question)  # type: ignore[arg-type]
+    assert {row.provider for row in usual.groups}.isdisjoint({"vast", "runpod-community"})
+    assert {row.precision for row in usual.groups} <= {"fp8", "int8"}
+    lossless = whichgpu.plan("qwen2.5-7b", **question, quality="lossless")  # type: ignore[arg-type]
+    assert {row.precision for row in lossless.groups} == {"bf16"}
+    anywhere = whichgpu.plan("qwen2.5-7b", **question, sellers="any")  # type: ignore[arg-type]
+    costs = [float(one.cost_per_hour.amount) for one in (anywhere, usual, lossless)]
+    assert costs == sorted(costs)
+    assert costs[0] < costs[1]
