@@ -1,9 +1,11 @@
 """The server under load: 50 clients drawing from 200 different questions, the cost of a new question, memory.
 
     python -m benchmarks.web_load [REQUESTS]
+    python -m benchmarks.web_load mixed [REQUESTS]
 
 starts a server on this machine, asks every question once (empty caches), then REQUESTS times (20,000) at random, a tenth of
-them new, and prints the clients' latencies.
+them new, and prints the clients' latencies. `mixed` asks new cheap questions while others compute the most costly ones: a
+tenth of the REQUESTS (400) are new fleet plans.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from benchmarks.start import Result, table
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, QUESTIONS, REQUESTS = 50, 200, 20_000
 P99_SECONDS, RECOMMENDATION_SECONDS, GROWTH = 2.0, 0.15, 1.1
+CHEAP_P99_SECONDS = 1.0
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "bert-large", "resnet50", "mixtral-8x7b", "qwen2.5-7b", "gpt2")
 GPUS = ("H100 SXM", "A100-SXM-80GB", "L4", "T4", "RTX 4090", "A10G", "V100-SXM-16GB", "H200 SXM")
 
@@ -166,6 +169,29 @@ def results(requests: int = 2000) -> Iterator[Result]:
         yield Result("memory after all / after a quarter", sizes[-1] / sizes[1] / 1000, 1 / 1000, GROWTH / 1000, "times")
 
 
+def mixed_results(requests: int = 400) -> Iterator[Result]:
+    """Latency of new cheap questions while a tenth of all questions are new fleet plans, from clients of their own."""
+    costly = [f"/api/v1/plan?what=llama-3.1-8b&tpot_max=50ms&rate={n / 10 + 1}/s" for n in range(requests // 10)]
+    cheap = [new_question(n) for n in range(requests - len(costly))]
+
+    async def both(port: int) -> tuple[list[float], list[float], list[str]]:
+        left, others = iter(costly), iter(cheap)
+        planners, readers = [Client(port) for _ in range(CLIENTS // 5)], [Client(port) for _ in range(CLIENTS)]
+        await asyncio.gather(*(client.ask(left) for client in planners), *(client.ask(others) for client in readers))
+        times = [sorted(second for client in group for second in client.seconds) for group in (readers, planners)]
+        return times[0], times[1], [line for client in (*readers, *planners) for line in client.failed]
+
+    with serving() as (_, port):
+        asyncio.run(load(port, [new_question(10**6)]))
+        start = time.perf_counter()
+        quick, slow, failed = asyncio.run(both(port))
+        _report("cheap questions", quick, failed, time.perf_counter() - start)
+        _report("fleet plans", slow, failed, time.perf_counter() - start)
+    if failed:
+        raise SystemExit("\n".join(failed[:10]))
+    yield Result("cheap questions among costly ones, p99", _at(quick, 0.99), _at(quick, 0.5), CHEAP_P99_SECONDS)
+
+
 def _report(what: str, seconds: list[float], failed: list[str], wall: float) -> None:
     at = ", ".join(f"p{share * 100:g} {_at(seconds, share) * 1000:.0f} ms" for share in (0.5, 0.95, 0.99, 1))
     print(f"# {what}: {len(seconds)} in {wall:.1f} s, {at}, {len(failed)} failed", flush=True)
@@ -176,4 +202,7 @@ def _at(ordered: list[float], share: float) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(table(results(int(sys.argv[1]) if len(sys.argv) > 1 else REQUESTS)))
+    words = sys.argv[1:]
+    is_mixed = words[:1] == ["mixed"]
+    numbers = [int(word) for word in words[is_mixed:]]
+    sys.exit(table(mixed_results(*numbers) if is_mixed else results(*(numbers or [REQUESTS]))))

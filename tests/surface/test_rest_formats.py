@@ -122,3 +122,14 @@ def test_the_state_of_the_catalog_names_no_path_of_the_server(client: TestClient
         assert str(Path(whichgpu.__file__).parent) not in text, ending
         assert str(Path.home()) not in text, ending
     assert client.get("/api/v1/catalog/status").json()["folder"] == "data"
+
+
+@pytest.mark.parametrize("size", [{"count": 60_000}, {"count": "40,000", "seq_out": 2000}])
+def test_a_simulation_beyond_an_answers_time_is_refused_before_it_starts(client: TestClient, size: dict[str, object]) -> None:
+    request = {"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": "5/s", **size}
+    reply = client.post("/api/v1/estimate", json=request)
+    assert (reply.status_code, reply.json()["error"]["kind"]) == (400, "long-simulation"), reply.text
+    page = client.get("/plan", params={"what": "server", **{name: str(value) for name, value in size.items()}})
+    assert page.status_code == 400
+    assert reply.json()["error"]["message"] in page.text
+    assert client.post("/api/v1/estimate", json={**request, "count": 200, "seq_out": 50}).status_code == 200

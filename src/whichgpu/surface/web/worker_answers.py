@@ -21,6 +21,7 @@ from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.csv_replies import LIMITED_COMMANDS, csv_reply, page_url
 from whichgpu.surface.web.rest.endpoints import BY_PATH, Endpoint
 from whichgpu.surface.web.server.frames import Question
+from whichgpu.surface.web.simulation_limit import check_simulation
 
 BATCH_REQUESTS = 100  # Requests that are estimated together, between two reports of progress.
 
@@ -36,6 +37,8 @@ def rest(question: Question, language: Language, progress: Progress | None) -> H
         if codes:  # A body may also name the language.
             language = language_of_code(language_code(str(codes[-1])))
         request = parameters.request_of(endpoint, values) | question.get("files", {})
+        if "files" not in question:  # It is no job.
+            check_simulation(request)
         if question.get("format") == "csv":
             return csv_reply(endpoint, values, request, language, language.code if codes else None)
         if endpoint.rows is None:

@@ -1,6 +1,7 @@
 """Worker processes: each answers one question at a time; one that hangs, crashes or grows too large is replaced.
 
-Queued questions are taken from clients in turn, so that a client with many questions delays mostly itself.
+Queued questions are taken from clients in turn, so that a client with many questions delays mostly itself. Cheap questions
+overtake costly ones, and one worker is kept free of costly ones, so that a cheap question waits for another cheap one at most.
 
 `base/parallel` cannot serve here: one dead worker ends its whole pool, while these must be killable at a time limit, bounded in
 memory, replaced one by one and awaited by an event loop.
@@ -30,6 +31,7 @@ SECRET_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
 WORKER = "whichgpu.surface.web.server.worker"
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, getattr(signal, "SIGBUS", signal.SIGSEGV))
 EXIT_SECONDS = 1.0  # Seconds within which a process whose pipe has closed exits (assumed).
+MAX_OVERTAKING = 8  # Cheap questions that get a worker before a costly one that waits (assumed).
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -168,6 +170,38 @@ class WaitingQueue:
         return None
 
 
+class WaitingQueues:
+    """Cheap and costly questions that wait for a worker, and how many costly ones are being answered."""
+
+    def __init__(self, workers: int) -> None:
+        self.cheap, self.costly = WaitingQueue(), WaitingQueue()
+        self.running = 0  # costly questions that have a worker
+        self._max_running = max(1, workers - 1)
+        self._overtaken = 0
+
+    @property
+    def length(self) -> int:
+        """Return the number of questions that wait."""
+        return self.cheap.length + self.costly.length
+
+    def may_run(self, costly: bool) -> bool:
+        """Whether a question of this kind may have a worker that is free."""
+        return not costly or self.running < self._max_running
+
+    def next(self) -> asyncio.Future[Worker] | None:
+        """Return the next future to get a worker, or None: cheap ones first, but every few answers a costly one."""
+        is_turn = self._overtaken >= MAX_OVERTAKING
+        for is_costly in (True, False) if is_turn else (False, True):
+            if not self.may_run(is_costly):
+                continue
+            future = (self.costly if is_costly else self.cheap).next()
+            if future is not None:
+                self._overtaken = 0 if is_costly else self._overtaken + bool(self.costly.length)
+                self.running += is_costly
+                return future
+        return None
+
+
 class WorkerPool:
     """A fixed number of worker processes that answer questions of web clients, replaced when they die."""
 
@@ -182,7 +216,7 @@ class WorkerPool:
         self._on_warm_answer = on_warm_answer
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
-        self._queue = WaitingQueue()
+        self._queue = WaitingQueues(count)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.replaced = 0
@@ -221,27 +255,30 @@ class WorkerPool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(worker.process.wait() for worker in self._all), return_exceptions=True)
 
-    async def ask(self, question: Question, client: str = "") -> dict[str, Any]:
+    async def ask(self, question: Question, client: str = "", costly: bool = False) -> dict[str, Any]:
         """Return the answer of the next free worker within the time limit; repeated if that worker was killed from outside."""
-        worker = await self._free_worker(client)
+        worker = await self._free_worker(client, costly)
         try:
-            return await asyncio.shield(self._task(self._answer(worker, question)))
+            return await asyncio.shield(self._task(self._answer(worker, question, costly)))
         except WorkerKilled:  # Answering has no side effects, so the question may be asked again.
-            worker = await self._free_worker(client)
-            return await asyncio.shield(self._task(self._answer(worker, question)))
+            worker = await self._free_worker(client, costly)
+            return await asyncio.shield(self._task(self._answer(worker, question, costly)))
 
-    async def _answer(self, worker: Worker, question: Question) -> dict[str, Any]:
+    async def _answer(self, worker: Worker, question: Question, costly: bool) -> dict[str, Any]:
         try:
             answer = await self._answer_in_time(worker, question)
         except WorkerLost as lost:
+            self._queue.running -= costly
             try:
                 was_killed = await worker.was_killed()
             finally:
                 self._replace(worker)
             raise (WorkerKilled if was_killed else WorkerLost) from lost
         except BaseException:
+            self._queue.running -= costly
             self._replace(worker)
             raise
+        self._queue.running -= costly
         if worker.bytes > self._limits.worker_bytes or worker.answers >= self._limits.worker_answers:
             self._replace(worker)
         else:
@@ -256,30 +293,32 @@ class WorkerPool:
         except TimeoutError:
             raise TimeLimitExceeded from None
 
-    async def _free_worker(self, client: str) -> Worker:
-        while self._idle:
+    async def _free_worker(self, client: str, costly: bool) -> Worker:
+        while self._idle and self._queue.may_run(costly):
             worker = self._idle.pop()
             if worker.is_alive():
+                self._queue.running += costly
                 return worker
             self._replace(worker)  # The worker died while it was idle.
-        if self._queue.length >= self._limits.waiting:
+        limits = self._limits
+        if self._queue.length >= limits.waiting:
             raise PoolBusy
-        future = self._queue.join(client)
+        future = (self._queue.costly if costly else self._queue.cheap).join(client)
         try:
-            return await asyncio.wait_for(future, self._limits.queue_seconds)
+            return await asyncio.wait_for(future, limits.costly_queue_seconds if costly else limits.queue_seconds)
         except TimeoutError:
             raise PoolBusy from None
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
+                self._queue.running -= costly
                 self._release(future.result())
             raise
 
     def _release(self, worker: Worker) -> None:
-        waiting = self._queue.next()
-        if waiting is not None:
-            waiting.set_result(worker)
-        else:
-            self._idle.append(worker)
+        """Give a free worker to the next question that may have one; others may then have those that are idle."""
+        self._idle.append(worker)
+        while self._idle and (waiting := self._queue.next()) is not None:
+            waiting.set_result(self._idle.pop())
 
     def _replace(self, worker: Worker) -> None:
         worker.kill()

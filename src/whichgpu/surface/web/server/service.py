@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.cache import Answer, AnswerCache
+from whichgpu.surface.web.server.cost import CostEstimates
 from whichgpu.surface.web.server.data_version import data_stamp, release_version
 from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.jobs import Jobs
@@ -61,7 +62,7 @@ class Service:
         draws: bool = True,
     ) -> None:
         self.limits, self._draws, self._catalog = limits, draws, catalog
-        self.metrics = Metrics()
+        self.metrics, self.costs = Metrics(), CostEstimates()
         count = workers or max(2, min(8, os.cpu_count() or 2))
         settings = WorkerSettings(warm, limits.worker_address_bytes, module=module, catalog=catalog, allowed=allowed)
         self.pool = WorkerPool(count, settings, limits, self._cache_warm_answer)
@@ -162,7 +163,7 @@ class Service:
             if drawing:
                 await self._chart_pool_ready()
             pool = self.chart_pool if drawing else self.pool
-            return await self.answers.answer(key, lambda: pool.ask(question, client))
+            return await self.answers.answer(key, lambda: self._compute(pool, question, client))
         except PoolBusy:
             raise HttpRefusal(503, "busy", {"Retry-After": "5"}) from None
         except TimeLimitExceeded:
@@ -174,6 +175,13 @@ class Service:
             self._waiting[client] -= 1
             if not self._waiting[client]:
                 del self._waiting[client]
+
+    async def _compute(self, pool: WorkerPool, question: Question, client: str) -> Answer:
+        """Return a worker's answer, and remember how long it took; cheap questions overtake costly ones."""
+        answer = await pool.ask(question, client, self.costs.is_costly(question))
+        if seconds := answer.get("seconds"):
+            self.costs.add(question, seconds)
+        return answer
 
     def _compute_later(self, question: Question) -> None:
         """Compute and cache the answer to a question without waiting for it."""

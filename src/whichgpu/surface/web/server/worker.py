@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import language
@@ -44,8 +45,10 @@ def main() -> None:
             if question.get("stamp") != stamp:
                 stamp = question.get("stamp")
                 forget_catalogs()
-            reply = _answer(question, out)
-            out.write(pack_frame({"answer": encoded(reply, question.get("lang")), "bytes": _resident()}))
+            start = time.process_time()
+            answer = encoded(_answer(question, out), question.get("lang"))
+            answer["seconds"] = time.process_time() - start  # A busy machine makes no question costlier.
+            out.write(pack_frame({"answer": answer, "bytes": _resident()}))
             out.flush()
 
 

@@ -16,6 +16,7 @@ from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, page_fields, view
 from whichgpu.surface.web.panels.fleet_panel import fleet_charts, fleet_content
 from whichgpu.surface.web.panels.server_panel import server_charts, server_content
+from whichgpu.surface.web.simulation_limit import check_simulation
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
 from whichgpu.surface.web.views.shared import context_of, near_content, page_words
@@ -41,6 +42,7 @@ def plan(page: Page) -> PageContent:
     }  # fmt: skip
     charts: dict[str, Spec] = {}
     try:
+        check_simulation(command[1])
         if is_fleet:
             fleet_answer = plan_verb.plan({**command[1], "time_limit": SOLVER_SECONDS}, context_of(page))  # type: ignore[typeddict-item]
             context |= fleet_content(fleet_answer, page.language)

@@ -1,0 +1,82 @@
+"""Cheap questions overtake costly ones, and costly ones never have all workers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the page needs the web extra")
+
+from tests.unit.surface.web.server.test_web_parts import finished
+from tests.unit.surface.web.server.test_web_pool import workers
+from whichgpu.surface.web.server.cost import COSTLY_SECONDS, CostEstimates, group_of
+from whichgpu.surface.web.server.pool import MAX_OVERTAKING, TimeLimitExceeded, WaitingQueues
+
+PLAN = {"kind": "rest", "endpoint": "plan", "query": "what=gpt2"}
+GPUS = {"kind": "rest", "endpoint": "gpus", "query": "name=T4"}
+
+
+def test_the_estimate_of_a_group_follows_its_answers() -> None:
+    costs = CostEstimates()
+    assert costs.is_costly(PLAN)
+    assert not costs.is_costly(GPUS)
+    for _ in range(20):
+        costs.add(GPUS, 4.0)
+        costs.add(PLAN, 0.01)
+    assert costs.is_costly({**GPUS, "query": "name=L4"})
+    assert costs.seconds(PLAN) < COSTLY_SECONDS
+
+
+def test_tasks_and_simulations_are_groups_of_their_own() -> None:
+    serve = {"kind": "rest", "endpoint": "estimate", "query": "task=serve&rate=5/s"}
+    assert group_of(serve) != group_of({**serve, "query": "task=serve"}) != group_of({**serve, "query": "task=decode"})
+    assert CostEstimates().is_costly(serve)
+    assert group_of({**serve, "query": "%ff=1"}) == "estimate"
+
+
+def test_a_cheap_question_is_answered_while_costly_ones_fill_the_queue() -> None:
+    async def run() -> int:
+        async with workers(2, answer_seconds=1.0) as pool:
+            costly = [asyncio.ensure_future(pool.ask({"spin": True}, f"client {n}", costly=True)) for n in range(3)]
+            await asyncio.sleep(0)
+            cheap: list[Any] = await asyncio.wait_for(asyncio.gather(*(pool.ask({"n": n}, "other") for n in range(30))), 30.0)
+            assert cheap == [{"n": n} for n in range(30)]
+            unfinished = sum(not one.done() for one in costly)
+            for one in costly:
+                with pytest.raises(TimeLimitExceeded):
+                    await one
+            assert pool._queue.running == 0
+            return unfinished
+
+    assert finished(run()) >= 2  # the cheap ones did not wait for them
+
+
+def test_a_costly_question_gets_its_turn_among_many_cheap_ones() -> None:
+    async def run() -> int:
+        queues = WaitingQueues(2)
+        cheap = [queues.cheap.join("a") for _ in range(50)]
+        costly, other = queues.costly.join("b"), queues.costly.join("b")
+        order = [queues.next() for _ in range(MAX_OVERTAKING + 1)]
+        assert order[:-1] == cheap[:MAX_OVERTAKING]
+        assert order[-1] is costly
+        rest = [queues.next() for _ in range(60)]
+        assert other not in rest  # one of two workers is free of costly questions
+        return rest.count(None)
+
+    assert finished(run()) == 60 - (50 - MAX_OVERTAKING)
+
+
+def test_a_costly_question_that_is_given_up_leaves_its_place() -> None:
+    async def run() -> None:
+        async with workers(2, answer_seconds=30.0, queue_seconds=0.2) as pool:
+            first = asyncio.ensure_future(pool.ask({"n": 1}, "a", costly=True))
+            second = asyncio.ensure_future(pool.ask({"n": 2}, "a", costly=True))
+            await asyncio.sleep(0)
+            second.cancel()
+            assert await first == {"n": 1}
+            assert await pool.ask({"n": 3}, "a", costly=True) == {"n": 3}
+            assert pool._queue.running == 0
+
+    finished(run())
