@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +69,12 @@ def test_a_machine_of_several_replicas_takes_all_of_them_with_it() -> None:
 
 def test_owned_machines_that_are_too_few_for_a_loss_give_no_plan() -> None:
     pool = Pool("mine", "g", 1, (PriceOption("mine", 0.1, limit=3.0, term="owned"),))
-    fields = {"pools": (pool,), "columns": ("one",), "pool_of": np.array([0]), "uses": np.array([1]), "rates": np.array([[1.0]])}
+    fields: dict[str, Any] = {
+        "pools": (pool,),
+        "columns": ("one",),
+        "pool_of": np.array([0]),
+        "uses": np.array([1]),
+        "rates": np.array([[1.0]]),
+    }
     assert solve(market(1, 1, demand=np.array([[2.0]]), spare=True, **fields)) is not None
     assert solve(market(1, 1, demand=np.array([[3.0]]), spare=True, **fields)) is None
