@@ -33,7 +33,7 @@ def _plan_is_no_dearer(seed: int) -> None:
     try:
         fleet = whichgpu.recommend("serve", model, **question).cheapest  # type: ignore[arg-type]
     except NoAnswer:
-        return
+        pytest.skip("nothing meets the objectives, so there is no fleet to compare with")
     plan = whichgpu.plan(model, **question, curve=False)  # type: ignore[arg-type]
     assert float(plan.cost_per_hour.amount) <= TOLERANCE * float(fleet.cost_per_hour.amount), (model, question)
 

@@ -30,19 +30,33 @@ REQUESTS: list[tuple[str, str, list[dict[str, Any]]]] = [
 QUESTIONS = [(task, model, fields) for task, model, choices in REQUESTS for fields in choices]
 
 
-@settings(max_examples=6)
-@given(st.sampled_from(QUESTIONS), st.sampled_from(GPUS))
-def test_every_verb_gives_the_same_memory(question: tuple[str, str, dict[str, Any]], gpu: str) -> None:
+def test_every_verb_gives_the_same_memory() -> None:
+    """Memory of `estimate`, `fit` and `recommend`; enough of the questions must have a recommendation to compare."""
+    recommendations: list[str] = []
+
+    @settings(max_examples=6)
+    @given(st.sampled_from(QUESTIONS), st.sampled_from(GPUS))
+    def compare(question: tuple[str, str, dict[str, Any]], gpu: str) -> None:
+        if _same_memory(question, gpu):
+            recommendations.append(gpu)
+
+    compare()
+    assert len(recommendations) >= 3
+
+
+def _same_memory(question: tuple[str, str, dict[str, Any]], gpu: str) -> bool:
+    """Fail if the verbs give different memory; return whether `recommend` had an answer to compare."""
     task, model, fields = question
     alone = estimate(task, model, gpu=gpu, **fields)
     fitted = fit_model(model, gpu, task=task, **fields)
     assert (fitted.memory, fitted.memory_device) == (alone.memory, alone.memory_device)
     assert (fitted.gpus[0].fits, fitted.gpus[0].needed) == (alone.fits, int(fitted.needed.value))
     if alone.fits == "no":
-        return
+        return False
     try:
         answer = wg.recommend(task, model, gpu=gpu, gpus="1", **fields)
     except wg.NoAnswer:
-        return  # The GPU is offered with others only, or fails the service's default latency.
+        return False  # The GPU is offered with others only, or fails the service's default latency.
     best = next(one for one in answer.candidates if one.gpu == gpu)
     assert [getattr(best, name) for name in FIGURES] == [fitted.memory, fitted.memory_device, fitted.needed]
+    return True

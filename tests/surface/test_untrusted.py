@@ -183,3 +183,7 @@ def test_endless_line_is_refused_before_memory_fills(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert [row.problem.id for row in answer.snapshots if row.problem] == ["error.import-too-large"]
+
+
+def test_help_says_that_a_factory_runs_code() -> None:
+    assert "python:MODULE:FACTORY, which runs that code (never on a server)" in " ".join(call("fit", "--help").out.split())
