@@ -12,6 +12,7 @@ from typing import Any
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 
 SHRINK = 8
+QWEN_IMAGE_TOKENS = 128  # assumed: its pipeline pads prompts to the longest of a batch only
 SIZES: dict[str, tuple[int, ...]] = {
     "sd15_unet": (512,),
     "sdxl_unet": (1024,),
@@ -22,7 +23,13 @@ SIZES: dict[str, tuple[int, ...]] = {
     "sd35_medium_transformer": (1024,),
     "sd35_large_transformer": (1024,),
     "pixart_transformer": (1024,),
+    "sana_transformer": (1024,),
+    "sana_vae_decoder": (1024,),
+    "qwen_image_transformer": (1024,),
+    "qwen_image_vae_decoder": (1024,),
 }
+# Decoders with convolutions over time take a video of one frame, in the default memory format.
+SHAPES: dict[str, Any] = {"qwen_image_vae_decoder": lambda image: (3, 1, image, image)}
 
 
 def network(name: str) -> Any:
@@ -38,9 +45,11 @@ def network(name: str) -> Any:
             self.network = NETWORKS[name](diffusers)
 
         def forward(self, pictures: Any) -> Any:
-            batch, _, side, _ = pictures.shape
+            batch, side = pictures.shape[0], pictures.shape[-1]
             inputs = INPUTS[name](torch, pictures, batch, side // SHRINK)
-            output = self.network(**inputs) if name.endswith("_decoder") else self.network(**inputs, return_dict=False)
+            if name.endswith("vae_decoder"):
+                return self.network(**inputs)
+            output = self.network(**inputs, return_dict=False)
             return output[0] if isinstance(output, tuple) else output
 
     return Denoiser()
@@ -108,7 +117,47 @@ NETWORKS = {
         caption_channels=4096,
         use_additional_conditions=False,
     ),
+    "sana_transformer": lambda library: library.SanaTransformer2DModel(
+        num_layers=20,
+        num_attention_heads=70,
+        attention_head_dim=32,
+        num_cross_attention_heads=20,
+        cross_attention_head_dim=112,
+        cross_attention_dim=2240,
+        caption_channels=2304,
+    ),
+    "sana_vae_decoder": lambda library: _dc_autoencoder(library).decoder,
+    "qwen_image_transformer": lambda library: _qwen_image_network(library),
+    "qwen_image_vae_decoder": lambda library: library.AutoencoderKLQwenImage().decoder,
 }
+
+
+def _qwen_image_network(library: Any) -> Any:
+    """Return Qwen-Image's transformer; its rotary angles are computed anew in each run, as in the first of a process."""
+    network = library.QwenImageTransformer2DModel()
+    for name in ("_get_device_freqs", "_compute_video_freqs"):
+        cached = getattr(type(network.pos_embed), name)
+        setattr(type(network.pos_embed), name, getattr(cached, "__wrapped__", cached))
+    return network
+
+
+def _dc_autoencoder(library: Any) -> Any:
+    """Return the deep compression autoencoder of Sana, which shrinks a picture by 32 (mit-han-lab/dc-ae-f32c32-sana-1.0)."""
+    blocks = ("ResBlock",) * 3 + ("EfficientViTBlock",) * 3
+    scales = ((),) * 3 + ((5,),) * 3
+    widths = (128, 256, 512, 512, 1024, 1024)
+    return library.AutoencoderDC(
+        encoder_block_types=blocks,
+        decoder_block_types=blocks,
+        encoder_block_out_channels=widths,
+        decoder_block_out_channels=widths,
+        encoder_layers_per_block=(2, 2, 2, 3, 3, 3),
+        decoder_layers_per_block=(3,) * 6,
+        encoder_qkv_multiscales=scales,
+        decoder_qkv_multiscales=scales,
+        downsample_block_type="Conv",
+        upsample_block_type="interpolate",
+    )
 
 
 def _unet(width: int, extra: bool) -> Any:
@@ -163,6 +212,32 @@ def _pixart(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
     }
 
 
+def _sana(torch: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {
+        "hidden_states": like.new_zeros(batch, 32, side // 4, side // 4),
+        "encoder_hidden_states": like.new_zeros(batch, 300, 2304),
+        "timestep": like.new_zeros(batch, dtype=torch.int64),
+    }
+
+
+def _sana_decoder(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {"hidden_states": like.new_zeros(batch, 32, side // 4, side // 4)}
+
+
+def _qwen_image(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {
+        "hidden_states": like.new_zeros(batch, (side // 2) ** 2, 64),
+        "encoder_hidden_states": like.new_zeros(batch, QWEN_IMAGE_TOKENS, 3584),
+        "encoder_hidden_states_mask": None,
+        "timestep": like.new_zeros(batch),
+        "img_shapes": [[(1, side // 2, side // 2)]],
+    }
+
+
+def _qwen_image_decoder(_: Any, like: Any, batch: int, side: int) -> dict[str, Any]:
+    return {"x": like.new_zeros(batch, 16, 1, side, side)}
+
+
 INPUTS = {
     "sd15_unet": _unet(768, False),
     "sdxl_unet": _unet(2048, True),
@@ -173,4 +248,8 @@ INPUTS = {
     "sd35_medium_transformer": _sd3,
     "sd35_large_transformer": _sd3,
     "pixart_transformer": _pixart,
+    "sana_transformer": _sana,
+    "sana_vae_decoder": _sana_decoder,
+    "qwen_image_transformer": _qwen_image,
+    "qwen_image_vae_decoder": _qwen_image_decoder,
 }

@@ -25,6 +25,7 @@ import pyramids
 import segmenters
 import torchvision_tasks
 import transformer_vision
+import video_models
 import yolo
 
 from whichgpu.estimate.trace import ModuleTrace, trace
@@ -44,13 +45,14 @@ FAMILIES = (
     efficientdet,
     segmenters,
     diffusion_models,
+    video_models,
     yolo,
     transformer_vision,
     torchvision_tasks,
 )
 SIZES: dict[str, tuple[int, ...]] = {name: sizes for family in FAMILIES for name, sizes in family.SIZES.items()}
 # Input shape by image size, of models whose input is no square RGB picture.
-SHAPES = pyramids.SHAPES | segmenters.SHAPES | transformer_vision.SHAPES | torchvision_tasks.SHAPES
+SHAPES = {name: shape for family in FAMILIES for name, shape in getattr(family, "SHAPES", {}).items()}
 SCORES = 80, 81, 90, 91, 92, 264  # classes of detectors
 
 

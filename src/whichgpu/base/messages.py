@@ -28,7 +28,7 @@ NUMBERS = frozenset(
 VERBATIM = frozenset({"text", "value", "given", "command", "version"})  # Placeholders for what a user typed or is to type.
 
 # Units that are words; a unit comes before any other unit that it ends in, so that the longer one is matched.
-_RATES = ("output-tokens", "input-tokens", "tokens", "samples", "denoising-steps", "pictures", "requests")
+_RATES = ("output-tokens", "input-tokens", "tokens", "samples", "denoising-steps", "pictures", "videos", "requests")
 UNITS = {f"{unit}/s".replace("-", " "): f"unit.{name}-rate" for name in _RATES for unit in (name, name.removesuffix("s"))}
 # Placeholders whose number chooses the plural form; if a message has several, the first in this list decides.
 COUNTS = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.denoisers import counts_steps, pipeline_of
+from whichgpu.workload.denoisers import counts_steps, makes_videos, pipeline_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
@@ -35,7 +35,7 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
         unit = "denoising-steps"
     pictures = pipeline_of(workload, shape) is not None
     if pictures:
-        unit = "pictures"
+        unit = "videos" if makes_videos(shape) else "pictures"
     if workload.serving:
         return Work(None, unit, (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
     length = 1.0  # Tokens, samples, pictures or denoising steps of one sample, as throughput counts them.

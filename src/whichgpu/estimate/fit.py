@@ -21,6 +21,7 @@ from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.decoding.offload import Offload
+from whichgpu.workload.denoisers import pipeline_of
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import first_fitting, training_options
@@ -117,8 +118,14 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_se
 
 
 def with_automatic_offload(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Workload:
-    """Return a request whose offload is automatic with as little in host memory as makes it fit: nothing, experts, or layers."""
-    if workload.offload is None or not workload.offload.automatic or not isinstance(shape, Transformer) or workload.training:
+    """Return a request whose offload is automatic with as little in host memory as makes it fit.
+
+    That is nothing, the experts, or layers; of a diffusion model nothing or the parts that do not run.
+    """
+    parts = pipeline_of(workload, shape) is not None
+    if workload.offload is None or not workload.offload.automatic or workload.training:
+        return workload
+    if not parts and not isinstance(shape, Transformer):
         return workload
     usable = usable_bytes(gpu, workload)
 
@@ -128,6 +135,8 @@ def with_automatic_offload(workload: Workload, shape: Shape, gpu: Gpu, memory: M
 
     if fits(None):
         return replace(workload, offload=None)
+    if not isinstance(shape, Transformer):
+        return replace(workload, offload=Offload(parts=True))
     if shape.experts and fits(Offload(experts=True)):
         return replace(workload, offload=Offload(experts=True))
     low, high = 1, shape.layers  # fewest layers in host memory, found by bisection

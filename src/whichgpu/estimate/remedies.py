@@ -15,6 +15,7 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict, fit, required_memory, verdict
 from whichgpu.workload.decoding.offload import Offload
+from whichgpu.workload.denoisers import pipeline_of
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import KINDS, Parallel, Workload
 
@@ -148,8 +149,14 @@ def _quantise(problem: FitProblem) -> Iterator[Workload]:
 
 
 def _offload(problem: FitProblem) -> Iterator[Workload]:
-    """Yield the request with experts, or else some layers, in host memory, if its engine computes with them there."""
+    """Yield the request with experts, or else some layers, in host memory, if its engine computes with them there.
+
+    Of a diffusion model, the parts that do not run are in host memory.
+    """
     workload, shape = problem.workload, problem.shape
+    if pipeline_of(workload, shape) and workload.offload is None:
+        yield replace(workload, offload=Offload(parts=True))
+        return
     hosted = engine_record(workload.engine, workload.year).splits_layers and workload.offload is None
     if workload.training or not hosted or not isinstance(shape, Transformer):
         return
@@ -255,6 +262,8 @@ def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
         return msg("remedy.more-gpus", gpus=change["gpus"], split=split)
     if id == "offload":
         offload = change["offload"]
+        if offload.parts:
+            return msg("remedy.offload-parts")
         return msg("remedy.offload-experts") if offload.experts else msg("remedy.offload-layers", layers=offload.layers)
     return msg(f"remedy.{id}", **change)
 

@@ -49,6 +49,8 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
         filled = filled.with_defaults(image=shape.image, memory_format=record.memory_format)
     if pipeline := pipeline_of(filled, shape):
         filled = filled.with_defaults(denoising_steps=pipeline.steps, guidance=pipeline.guidance)
+    if isinstance(shape, TracedShape) and shape.pipeline and shape.pipeline.frames:
+        filled = filled.with_defaults(frames=shape.pipeline.frames)
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(workload, shape), lora_rank=LORA_RANK if workload.qlora else None)
         if "optimizer_fused" not in user_fields and record.optimizer_kernels != "fused":

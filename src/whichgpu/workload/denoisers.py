@@ -1,4 +1,4 @@
-"""Diffusion models: a batch is of whole pictures (text encoders, denoising steps, VAE), a forward pass is one denoising step."""
+"""Diffusion models: a batch is of whole pictures or videos (text encoders, denoising steps, VAE), a forward pass is one step."""
 
 from __future__ import annotations
 
@@ -29,6 +29,33 @@ def denoiser_passes(workload: Workload) -> int:
     return 2 if workload.guidance else 1
 
 
+def makes_videos(shape: Shape) -> bool:
+    """Whether the model is a diffusion model of videos."""
+    return isinstance(shape, TracedShape) and shape.pipeline is not None and shape.pipeline.frames > 0
+
+
+def latent_frames_ratio(workload: Workload, shape: Shape) -> float:
+    """Return the latent frames of a video divided by those for which the model's operators were recorded; 1 for pictures."""
+    pipeline = shape.pipeline if isinstance(shape, TracedShape) else None
+    if pipeline is None or not pipeline.frames or workload.frames in (None, pipeline.frames):
+        return 1.0
+    return pipeline.latent_frames(workload.frames or 1) / pipeline.latent_frames(pipeline.frames)
+
+
+def decoder_shape(shape: TracedShape, pipeline: Pipeline) -> TracedShape:
+    """Return the shape of the VAE's decoder: of the model's image size, or of the size of a tile if it decodes tiles."""
+    image = shape.image if pipeline.decoder_passes == 1 else 0
+    return TracedShape(pipeline.decoder, pipeline.decoder, image, pipeline=None if pipeline.decodes_in_parts else pipeline)
+
+
+def decoder_repeats(workload: Workload, shape: TracedShape, pipeline: Pipeline) -> float:
+    """Return how many times the decoder's recorded pass runs for one picture or video, tiles in proportion to its pixels."""
+    frames = latent_frames_ratio(workload, shape) if pipeline.decodes_in_parts else 1.0
+    if pipeline.decoder_passes == 1:
+        return frames
+    return pipeline.decoder_passes * frames * ((workload.image or shape.image) / shape.image) ** 2
+
+
 def encoder_request(workload: Workload, encoder: TextEncoder) -> Workload:
     """Return the request for one pass of a text encoder; encoders stay in 16 bits if the denoiser's weights are quantised."""
     precision = workload.precision if workload.precision in TRAINED_PRECISIONS else "bf16"
@@ -41,7 +68,8 @@ def decoder_request(workload: Workload, pipeline: Pipeline) -> Workload:
     precision = workload.precision if workload.precision in TRAINED_PRECISIONS else "bf16"
     if pipeline.decodes_in_fp32 and precision == "fp16":
         precision = "fp32-default"
-    return replace(workload, task="forward", precision=precision)
+    image = workload.image if pipeline.decoder_passes == 1 else None
+    return replace(workload, task="forward", precision=precision, image=image)
 
 
 def counts_steps(workload: Workload, shape: Shape) -> bool:
@@ -55,8 +83,10 @@ def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
         return ()
     if pipeline := pipeline_of(workload, shape):
         steps, image = workload.denoising_steps or pipeline.steps, workload.image or 0
-        id = "note.pictures-guided" if workload.guidance else "note.pictures"
-        return (msg(id, steps=steps, image=image),)
+        guided = "-guided" if workload.guidance else ""
+        if pipeline.frames:
+            return (msg(f"note.videos{guided}", steps=steps, image=image, frames=workload.frames or pipeline.frames),)
+        return (msg(f"note.pictures{guided}", steps=steps, image=image),)
     return (msg(f"note.denoiser-{kind}-train" if workload.training else f"note.denoiser-{kind}"),)
 
 

@@ -204,14 +204,28 @@ class TextEncoder(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """Parts of a picture model beside its denoiser, and how it is usually run."""
+    """Parts of a picture or video model beside its denoiser, and how it is usually run."""
 
     text_encoders: tuple[TextEncoder, ...]
     decoder: str  # operator table of the VAE's decoder, which makes pixels of latents
     vae_parameters: int  # parameters of the VAE, encoder and decoder
-    steps: int  # usual denoising steps of a picture
+    steps: int  # usual denoising steps of a picture or video
     guidance: bool  # whether classifier-free guidance is usual: two passes a step, with the prompt and without it
-    decodes_in_fp32: bool  # whether the decoder overflows in fp16, so that it is run in fp32 there
+    decodes_in_fp32: bool = False  # whether the decoder overflows in fp16, so that it is run in fp32 there
+    guides_in_turn: bool = False  # whether the two passes of guidance run one after the other instead of as one batch
+    denoisers: int = 1  # networks of the denoiser's sizes that are loaded, each for some of the steps (Wan 2.2: 2)
+    frames: int = 0  # frames of a usual video, for which its tables were recorded; 0 if it makes pictures
+    frames_per_latent: int = 1  # frames that share one latent frame; the first frame has its own
+    decoder_passes: int = 1  # passes of the decoder for a usual video, if it decodes tile by tile
+    decodes_in_parts: bool = False  # whether the decoder takes a few frames at a time, so that more frames need no more memory
+
+    def latent_frames(self, frames: int) -> int:
+        """Return the number of latent frames of a video.
+
+        >>> Pipeline((), "", 0, 50, True, frames_per_latent=4).latent_frames(81)
+        21
+        """
+        return (frames - 1) // self.frames_per_latent + 1
 
 
 class TracedShape(ModelShape, msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.workload.denoisers import makes_videos
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -38,7 +39,6 @@ def _foreign_to_task(workload: Workload) -> Iterator[str]:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:
         yield from ("kv_precision", *DECODING)
-    yield "frames"  # No video model is known yet.
     if not workload.serving:
         yield from SERVING
     if not workload.generating:
@@ -53,11 +53,14 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
     if not text and not isinstance(shape, TracedShape):  # For models with an operator table, the estimate itself reports this.
         yield from ("checkpointing", "lora_rank")
     if not shape.is_generative:
-        yield from DECODING
+        has_parts = isinstance(shape, TracedShape) and shape.pipeline is not None
+        yield from (name for name in DECODING if not (has_parts and name == "offload"))
     if not shape.reads_images:
         yield "image"
     if not (isinstance(shape, TracedShape) and shape.pipeline):
         yield from PICTURES
+    if not makes_videos(shape):
+        yield "frames"
     if not pictured:
         yield "memory_format"
 

@@ -139,6 +139,50 @@ def test_text_encoders_have_their_published_parameters() -> None:
     assert counts["clip-l"] == 123_060_480
     assert counts["clip-bigg"] == 694_659_840
     assert counts["t5-xxl"] == 4_762_310_656
+    assert counts["umt5-xxl"] == 5_680_910_336
+    assert counts["gemma-2-2b"] == 2_614_341_888
+    assert counts["llama-3-8b"] == 8_030_261_248 - 128_256 * 4096 + 64 * 4096  # without its head, with 64 tokens more
+    assert counts["qwen2.5-vl-7b"] == 8_292_166_656
+
+
+# Steps, guidance and size of the published pipelines; parameters of the whole VAE, encoder and decoder.
+PUBLISHED = {
+    "stable-diffusion-3.5-medium": (40, True, 1024, 83_819_683),
+    "stable-diffusion-3.5-large": (28, True, 1024, 83_819_683),
+    "flux.1-schnell": (4, False, 1024, 83_819_683),
+    "pixart-sigma": (20, True, 1024, 83_653_863),
+    "sana-1.6b": (20, True, 1024, 312_250_275),
+}
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_picture_is_made_as_its_published_pipeline_makes_it(model: str) -> None:
+    steps, guidance, image, vae = PUBLISHED[model]
+    answer = whichgpu.estimate("batch", model, gpu="A100 SXM 80GB", precision="bf16")
+    request = answer.request
+    assert (request["denoising_steps"], request["guidance"], request["image"]) == (steps, guidance, image)
+    assert answer.memory_parts["vae"].value == 2 * vae
+
+
+def test_offloaded_parts_need_the_memory_of_the_largest_and_the_time_of_copies() -> None:
+    whole, parts = (whichgpu.estimate("batch", "sd3.5", gpu="A100 SXM 80GB", offload=offload) for offload in (None, "parts"))
+    assert whole.memory_parts.keys() >= {"weights", "text_encoders", "vae"}
+    assert not {"text_encoders", "vae"} & parts.memory_parts.keys()
+    assert parts.memory_parts["weights"].value == whole.memory_parts["weights"].value
+    assert "note.offload-parts" in ids(parts.warnings)
+    assert whole.time is not None
+    assert parts.time is not None
+    # 8.06 + 5.58 + 0.08 billion parameters of two bytes over PCIe 4.0, of 32 GB/s at most.
+    copied = 2 * (8_056_627_520 + 123_060_480 + 694_659_840 + 4_762_310_656 + 83_819_683)
+    assert copied / 32e9 < parts.time.value - whole.time.value < copied / 12e9
+
+
+def test_offload_is_proposed_or_chosen_if_a_picture_model_does_not_fit() -> None:
+    small = whichgpu.fit("sd3.5", gpu="RTX 4090", precision="bf16")
+    assert [one.change for one in small.gpus[0].remedies if one.id == "offload"] == [{"offload": "parts"}]
+    chosen = whichgpu.estimate("batch", "sd3.5", gpu="RTX 4090", precision="bf16", offload="auto")
+    assert chosen.request["offload"] == "parts"
+    assert whichgpu.estimate("batch", "sdxl", gpu="RTX 4090", offload="auto").request["offload"] is None
 
 
 @pytest.mark.parametrize("task", ["batch", "images"])

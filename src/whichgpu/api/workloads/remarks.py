@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.decoding.offload import HOST_BANDWIDTH
-from whichgpu.workload.denoisers import denoiser_note
+from whichgpu.workload.denoisers import denoiser_note, pipeline_of
 from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import ParsedWorkload
@@ -44,6 +44,8 @@ def made_to_fit(workload: Workload, shape: Shape, user_fields: Collection[str]) 
 def decoding_notes(workload: Workload, shape: Shape) -> tuple[Message, ...]:
     """Return a note on what lies in host memory, and how fast it is assumed to be read."""
     offload = workload.offload
+    if offload and offload.parts and pipeline_of(workload, shape):
+        return (msg("note.offload-parts"),)
     if offload is None or offload.automatic or workload.training or not isinstance(shape, Transformer):
         return ()
     id = "note.offload-experts" if offload.experts else "note.offload-layers"

@@ -14,6 +14,7 @@ from whichgpu.estimate.memory.overhead import context_bytes, device_range, kerne
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.traced_steps import StepRecipe, replay_recipe
 from whichgpu.estimate.memory.training.optimizer import loops_over_tensors
+from whichgpu.workload.denoisers import latent_frames_ratio
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import OperatorTable, load_table
@@ -59,7 +60,9 @@ def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> Me
     kernels = kernel_bytes(engine_record(workload.engine, workload.year).memory, gpu, LOADED_KERNELS, convolutions=True)
     parts["context"] = context_bytes(gpu, kernels)
     spread = device_range(DEVICE_RANGE, parts, kernels, LOADED_KERNELS)
-    wider = RESIZED_EXTRA_RANGE * (recipe.image != table.image) + QUANTISED_EXTRA_RANGE * _is_untraced_precision(workload)
+    wider = RESIZED_EXTRA_RANGE * (
+        recipe.image != table.image or recipe.frames != 1
+    ) + QUANTISED_EXTRA_RANGE * _is_untraced_precision(workload)
     return build_estimate(
         parts,
         (ALLOCATED_RANGE[0] - wider, ALLOCATED_RANGE[1] + wider),
@@ -84,6 +87,7 @@ def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> Ste
         stepped=training and workload.include_optimizer_step,
         accumulated=training and workload.accumulation > 1,
         shards=_shards(workload),
+        frames=latent_frames_ratio(workload, shape),
     )
 
 

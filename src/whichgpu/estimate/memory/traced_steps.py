@@ -30,6 +30,7 @@ class StepRecipe(msgspec.Struct, frozen=True):
     stepped: bool  # the optimizer step is included
     accumulated: bool  # gradients are accumulated over micro-batches
     shards: tuple[tuple[str, int], ...] = ()  # parts that ZeRO shards, and over how many GPUs
+    frames: float = 1.0  # ratio of a video's latent frames to those of the trace
 
     @property
     def optimizer_request(self) -> Workload:
@@ -48,7 +49,7 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
     """Replay the allocations of two steps of a traced model at a batch size through the caching allocator."""
     table = load_table(recipe.table, recipe.image)
     # These fields do not change the order of allocations, so recipes that differ in them share the cached steps.
-    steps = _steps(replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=()))
+    steps = _steps(replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=(), frames=1.0))
     kinds, spaces = _kind_sizes(recipe, table, batch)
     sizes = exact_sizes([*kinds, *spaces, *steps.fixed])[steps.source]
     for label, over in recipe.shards:
@@ -152,7 +153,7 @@ class _Writer:
 def _kind_sizes(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
     """Return the bytes of each kind of traced allocation and of its workspace; those per sample grow with the image's area."""
     space, share = recipe.space, recipe.weights
-    area = 1 if recipe.image == table.image else (recipe.image / table.image) ** 2
+    area = recipe.frames * (1 if recipe.image == table.image else (recipe.image / table.image) ** 2)
     sizes = [kind.size[0] + kind.size[1] * batch * area for kind in table.kinds]
     if share != 1:
         sizes = [size * share if kind.label == "weights" else size for kind, size in zip(table.kinds, sizes, strict=True)]

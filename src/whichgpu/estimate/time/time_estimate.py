@@ -15,7 +15,7 @@ from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
 from whichgpu.estimate.time.software_age import age_warnings
 from whichgpu.estimate.time.step_confidence import step_confidence
-from whichgpu.workload.denoisers import counts_steps, pipeline_of
+from whichgpu.workload.denoisers import counts_steps, makes_videos, pipeline_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
@@ -92,5 +92,5 @@ def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
         if workload.traits.step == "prefill" or workload.training:
             return batch * (workload.seq_in or 1), "input tokens/s"
     if pipeline_of(workload, shape):
-        return batch, "pictures/s"
+        return batch, "videos/s" if makes_videos(shape) else "pictures/s"
     return batch, "denoising steps/s" if counts_steps(workload, shape) else "samples/s"

@@ -124,8 +124,9 @@ def speed(answer: EstimateAnswer) -> Message:
     kind: str = answer.request["task"] if traits.generating and "token" in rate.unit else traits.step
     if rate.unit.startswith("denoising"):
         kind = next((one.id.removeprefix("note.") for one in answer.warnings if one.id.startswith("note.denoiser-")), kind)
-    if rate.unit.startswith("picture"):
-        kind = "picture" if answer.request["batch"] == 1 else "pictures"
+    if rate.unit.startswith(("picture", "video")):
+        plural = rate.unit.removesuffix("/s")
+        kind = plural.removesuffix("s") if answer.request["batch"] == 1 else plural
     if serving.has_single_token_answers(answer.serving) and answer.ttft is not None:
         kind, time = "first", answer.ttft
     return msg(

@@ -1,4 +1,4 @@
-"""Weights kept in host memory: the routed experts of an MoE model, or some of the layers."""
+"""Weights kept in host memory: the routed experts of an MoE model, some of the layers, or the idle parts of a diffusion model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ HOST_BANDWIDTH = 0.75 * 2 * 8 * 5.6e9
 
 
 class Offload(msgspec.Struct, frozen=True):
-    """What lies in host memory: the experts, or `layers` layers; `automatic` if as little as makes the model fit."""
+    """What lies in host memory: the experts, `layers` layers or idle `parts`; `automatic` if as little as makes it fit."""
 
     experts: bool = False
     layers: int = 0
     automatic: bool = False
+    parts: bool = False  # of text encoders, denoiser and VAE only the one that runs is on the GPU
 
 
 class OffloadValue(SingleValue):
-    """Kind of the request field for weights in host memory: `auto`, {"experts": "host"} or {"layers": n}, or text `layers=n`."""
+    """Kind of the request field for weights in host memory: `auto`, `parts`, {"experts": "host"} or {"layers": n}."""
 
     takes_mapping: ClassVar[bool] = True
 
@@ -40,15 +41,18 @@ class OffloadValue(SingleValue):
         word = text.strip().lower()
         if word in ("experts", "experts=host"):
             return Offload(experts=True)
-        if word == "auto":
-            return Offload(automatic=True)
+        if word in ("auto", "parts"):
+            return Offload(automatic=word == "auto", parts=word == "parts")
         name, _, count = word.partition("=")
         if name == "layers":
             return Offload(layers=Whole(1, 10_000).read_text(count))
-        raise InvalidValue(msg("wants.offload"), ("auto", "experts", "layers=N"))
+        raise InvalidValue(msg("wants.offload"), ("auto", "experts", "layers=N", "parts"))
 
     def write(self, value: Offload) -> Any:
-        return "auto" if value.automatic else {"experts": "host"} if value.experts else {"layers": value.layers}
+        if value.automatic or value.parts:
+            return self.write_text(value)
+        return {"experts": "host"} if value.experts else {"layers": value.layers}
 
     def write_text(self, value: Offload) -> str:
-        return "auto" if value.automatic else "experts" if value.experts else f"layers={value.layers}"
+        words = {"auto": value.automatic, "parts": value.parts, "experts": value.experts}
+        return next((word for word, is_set in words.items() if is_set), f"layers={value.layers}")

@@ -1,8 +1,9 @@
 """Parts of a picture or video model beside its denoiser, read from the entry `pipeline` of its config.
 
 Text encoders are named; their sizes are those of the published configs: `text_encoder/config.json` of
-stable-diffusion-v1-5/stable-diffusion-v1-5, `text_encoder_2/config.json` of stabilityai/stable-diffusion-xl-base-1.0 and of
-black-forest-labs/FLUX.1-dev.
+stable-diffusion-v1-5/stable-diffusion-v1-5, Efficient-Large-Model/Sana_1600M_1024px_diffusers, Qwen/Qwen-Image,
+Wan-AI/Wan2.1-T2V-14B-Diffusers and hunyuanvideo-community/HunyuanVideo,
+`text_encoder_2/config.json` of stabilityai/stable-diffusion-xl-base-1.0 and of black-forest-labs/FLUX.1-dev.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from whichgpu.workload.hf.fields import Fields, printable
 from whichgpu.workload.shapes import Pipeline, TextEncoder, Transformer
 
 MAX_STEPS = 10_000  # assumed: more denoising steps in a file are a mistake
+MAX_FRAMES = 100_000  # assumed: more frames of a video in a file are a mistake
 
 
 def _clip(name: str, hidden: int, layers: int, projection: int) -> Transformer:
@@ -43,6 +45,16 @@ TEXT_ENCODERS: Mapping[str, Transformer] = {
     "clip-bigg": _clip("clip-bigg", 1280, 32, 1280 * 1280),
     # T5 has one table of relative positions: 32 buckets for each head.
     "t5-xxl": _decoder("t5-xxl", 4096, 24, 64, 64, 64, 10240, 32128, rope=False, activation="gelu_tanh", other=32 * 64),
+    # UMT5 has such a table in each of its layers.
+    "umt5-xxl": _decoder(
+        "umt5-xxl", 4096, 24, 64, 64, 64, 10240, 256_384, rope=False, activation="gelu_tanh", layer_other=32 * 64
+    ),
+    "gemma-2-2b": _decoder("gemma-2-2b", 2304, 26, 8, 4, 256, 9216, 256_000, activation="gelu_tanh", norms=4),
+    "llama-3-8b": _decoder("llama-3-8b", 4096, 32, 32, 8, 128, 14336, 128_320),  # 64 tokens more, those of LLaVA
+    # Its vision tower and output head are loaded as well: 676,550,144 and 152,064 x 3,584 parameters.
+    "qwen2.5-vl-7b": _decoder(
+        "qwen2.5-vl-7b", 3584, 28, 28, 4, 128, 18944, 152_064, qkv_bias=True, other=676_550_144 + 152_064 * 3584
+    ),
 }
 
 
@@ -61,6 +73,12 @@ def read_pipeline(fields: Fields) -> Pipeline | None:
         steps=own.size("steps", high=MAX_STEPS),
         guidance=own.flag("guidance", default=False),
         decodes_in_fp32=own.flag("vae_fp32", default=False),
+        guides_in_turn=own.flag("guidance_in_turn", default=False),
+        denoisers=own.size("denoisers", default=1, high=16),
+        frames=own.size("frames", default=0, low=0, high=MAX_FRAMES),
+        frames_per_latent=own.size("frames_per_latent", default=1, high=64),
+        decoder_passes=own.size("vae_passes", default=1, high=100_000),
+        decodes_in_parts=own.flag("vae_in_parts", default=False),
     )
 
 

@@ -15,7 +15,14 @@ from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendati
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import chunked_pass, fused_pass
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
-from whichgpu.workload.denoisers import decoder_request, denoiser_passes, encoder_request, pipeline_of
+from whichgpu.workload.denoisers import (
+    decoder_repeats,
+    decoder_request,
+    decoder_shape,
+    denoiser_passes,
+    encoder_request,
+    pipeline_of,
+)
 from whichgpu.workload.shapes import Dlrm, Mlp, Pipeline, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -75,18 +82,30 @@ def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
 
 
 def _lowered_pipeline(workload: Workload, shape: TracedShape, pipeline: Pipeline, pictures: Number) -> LoweredStep:
-    """Return the operators of whole pictures: text encoders, all denoising steps, and the VAE's decoder.
+    """Return the operators of whole pictures or videos: text encoders, all denoising steps, and the VAE's decoder.
 
     With classifier-free guidance, text encoders and denoiser process each picture twice: with its prompt and without it.
     """
     passes = pictures * denoiser_passes(workload)
-    step = _lowered(replace(workload, task="forward"), shape, passes)
-    ops = [op.times(float(workload.denoising_steps or pipeline.steps)) for op in step.ops]
+    in_turn = denoiser_passes(workload) if pipeline.guides_in_turn else 1
+    step = _lowered(replace(workload, task="forward"), shape, passes / in_turn)
+    ops = [op.times(float(workload.denoising_steps or pipeline.steps) * in_turn) for op in step.ops]
     for encoder in pipeline.text_encoders:
         ops += _lowered(encoder_request(workload, encoder), encoder.shape, passes).ops
-    decoder = TracedShape(pipeline.decoder, pipeline.decoder, shape.image)
-    ops += _lowered(decoder_request(workload, pipeline), decoder, pictures).ops
+    decoding = _lowered(decoder_request(workload, pipeline), decoder_shape(shape, pipeline), pictures)
+    repeats = decoder_repeats(workload, shape, pipeline)
+    ops += [op.times(repeats) for op in decoding.ops]
+    if workload.offload and workload.offload.parts:
+        ops.append(_copy_of_parts(workload, shape, pipeline))
     return LoweredStep(tuple(ops), step.notes)
+
+
+def _copy_of_parts(workload: Workload, shape: TracedShape, pipeline: Pipeline) -> Op:
+    """Return the copies of all parts of a diffusion model from host memory over PCIe, one of each part for a batch."""
+    from whichgpu.estimate.memory.pipeline import part_bytes  # Deferred because it reads the operator tables.
+
+    size = float(sum(part_bytes(workload, shape, pipeline).values()))
+    return Op("host_read", "fp32", 0.0, size, 0.0, {"elements": size / 4.0}, role="pcie")
 
 
 def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:

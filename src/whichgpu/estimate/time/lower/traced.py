@@ -14,6 +14,7 @@ from whichgpu.estimate.time.lower.fused.fusion_rules import fuse
 from whichgpu.estimate.time.lower.host_calls import charge_host_cost, view_overhead
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
+from whichgpu.workload.denoisers import latent_frames_ratio
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
@@ -21,12 +22,12 @@ from whichgpu.workload.workload import Workload
 
 def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
     """Lower one step or forward pass of a traced model to operators; if `batch` is an array, so are the operators' numbers."""
-    return lower_model(workload, traced_model(workload, shape), batch)
+    return lower_model(workload, traced_model(workload, shape), batch, latent_frames_ratio(workload, shape))
 
 
-def lower_model(workload: Workload, model: TracedModel, batch: Number | None = None) -> LoweredStep:
-    """Lower one step or forward pass of a traced model, read or traced before, to operators."""
-    area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
+def lower_model(workload: Workload, model: TracedModel, batch: Number | None = None, frames: float = 1.0) -> LoweredStep:
+    """Lower one step or forward pass of a traced model to operators; `frames` is the ratio of its frames to those traced."""
+    area = ((workload.image or model.image) / model.image) ** 2 * frames if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
     options = lowering_options(workload)
     if _converts_to_nhwc(model):
