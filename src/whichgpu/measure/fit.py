@@ -1,7 +1,8 @@
 """Fit a GPU's own corrections to the steps of a record: ridge regression around the shipped calibration.
 
 Every multiplier has a Gaussian prior around 1; residuals are weighted as Student's t, so that outliers have little influence.
-Ranges come from predicting each case by a fit without it.
+Each case is also predicted by a fit without it: corrections that do not help there are halved or dropped, and ranges come from
+these errors.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ MAX_LOG_STEP = 0.5  # Largest change of a multiplier's logarithm in one iteratio
 SLOWEST_RATIO = 10.0
 FASTEST_FLOOR_SHARE = 0.95  # Shortest plausible time over the roofline minimum: clocks may exceed the stated ones.
 MIN_CASES_PER_KIND = 4  # A kind of step with fewer cases gets the 90% range of all kinds.
+SHARES = (1.0, 0.5, 0.0)  # Shares of the fitted corrections that are tried on cases left out; the first of equals is kept.
 NINETY = 1.645  # Standard deviations from the mean to each end of a normal distribution's 90% range.
 
 
@@ -97,13 +99,16 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorre
     if not examples:
         return FittedCorrections(calibration_version(calibration), (), {}, {})
     design = _Design(examples, calibration)
-    theta = design.fit(np.ones(len(examples)))
+    whole = design.fit(np.ones(len(examples)))
+    without = design.fits_without_each(whole)
+    share = min(SHARES, key=lambda share: float(np.median(np.abs(design.left_out_errors(share * without)))))
+    theta = share * whole
     multipliers: dict[str, dict[str, float]] = {}
     for (group, term), place in design.places.items():
         if abs(theta[place]) >= 5e-4:
             multipliers.setdefault(group, {})[term] = round(float(theta[place]), 4)
     kinds = tuple(sorted({f"{one.setting.engine}/{one.task}" for one in examples}))
-    return FittedCorrections(calibration_version(calibration), kinds, multipliers, design.spreads())
+    return FittedCorrections(calibration_version(calibration), kinds, multipliers, design.spreads(share * without))
 
 
 class _Design:
@@ -154,9 +159,12 @@ class _Design:
         total = wall + once
         return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
 
-    def fit(self, weights: Array) -> Array:
-        """Return the fitted logarithms of the multipliers (Gauss-Newton with limited steps); `weights` has one per case."""
-        theta = np.zeros(len(self.places))
+    def fit(self, weights: Array, start: Array | None = None) -> Array:
+        """Return the fitted logarithms of the multipliers (Gauss-Newton with limited steps); `weights` has one per case.
+
+        A fit of nearly the same cases is a good `start`, with which fewer steps are needed.
+        """
+        theta = np.zeros(len(self.places)) if start is None else start
         for spread in ROW_SPREADS:
             for _ in range(ROUNDS):
                 move = self._move(theta, weights, spread)
@@ -173,10 +181,17 @@ class _Design:
         move = np.linalg.solve(curvature, slopes.T @ (pull * residual) - theta / self.widths**2)
         return np.asarray(move * min(1.0, MAX_LOG_STEP / max(float(np.abs(move).max()), 1e-12)))
 
-    def spreads(self) -> dict[str, float]:
+    def fits_without_each(self, whole: Array) -> Array:
+        """Return the log multipliers fitted without each case in turn, [cases, multipliers], from those of all (`whole`)."""
+        return np.array([self.fit(weights, whole) for weights in 1.0 - np.eye(len(self.actual))])
+
+    def left_out_errors(self, without: Array) -> Array:
+        """Return the log of measured over predicted seconds of each case, predicted by its row of `fits_without_each`."""
+        return np.array([self.actual[row] - self.predict(theta)[0][row] for row, theta in enumerate(without)])
+
+    def spreads(self, without: Array) -> dict[str, float]:
         """Return half-widths of 90% ranges of log time, by task and for all steps, from errors of leave-one-out fits."""
-        weights = 1.0 - np.eye(len(self.actual))  # Each row of weights leaves out one case.
-        off = np.array([self.actual[row] - self.predict(self.fit(weights[row]))[0][row] for row in range(len(self.actual))])
+        off = self.left_out_errors(without)
         half_widths = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
             chosen = np.array([one == kind for one in self.kinds])

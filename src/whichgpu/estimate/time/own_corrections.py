@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ALL_STEPS = "all"  # name of the most general group of steps, whose multipliers apply to every step on this GPU
 MIN_LOG_HALF_WIDTH = log(1.04)  # measured day-to-day difference between runs of one step
 ANY_STEP = "any"
-FIT_VERSION = 3  # version of `measure.fit`; fits of earlier versions are repeated
+FIT_VERSION = 4  # version of `measure.fit`; fits of earlier versions are repeated
 MAX_LOG_WIDTH = 1.0  # nearly three times: measurements that scatter more say nothing, and their range is wide enough
 
 

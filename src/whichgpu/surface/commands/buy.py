@@ -23,11 +23,11 @@ def show(session: Session, answer: BuyAnswer) -> None:
     if session.show_data(answer, answer.rows):
         return
     for row in answer.rows:
-        session.say(_sentence(row, answer))
+        session.say(row_sentence(row, answer))
     text = session.language.text
     session.table([text(f"buy.column-{name}") for name in COLUMNS], [_cells(row) for row in answer.rows])
     for row in answer.rows:
-        for line in _lines(row, answer):
+        for line in row_lines(row, answer):
             session.say(line)
     for assumption in answer.assumptions:
         session.say(msg("recommend.assumed", what=assumption))
@@ -37,7 +37,8 @@ def show(session: Session, answer: BuyAnswer) -> None:
     say_sources(session, answer.sources, MAX_SOURCES)
 
 
-def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
+def row_sentence(row: BuyRow, answer: BuyAnswer) -> Message:
+    """Return what a GPU costs to own and to rent, in one sentence."""
     values = {
         "gpus": row.gpus, "gpu": row.gpu_name, "price": format_amount(row.purchase.amount + row.host.amount),
         "currency": row.purchase.currency, "hour": format_amount(row.own_per_hour.amount), "use": f"{answer.inputs['use']:.0%}",
@@ -60,7 +61,7 @@ def _cells(row: BuyRow) -> list[str]:
     ]
 
 
-def _lines(row: BuyRow, answer: BuyAnswer) -> list[Message]:
+def row_lines(row: BuyRow, answer: BuyAnswer) -> list[Message]:
     """Return messages with cost parts, host, break-even and its sensitivity for one GPU."""
     hour = format_amount(row.own_per_hour.amount)
     lines = [msg("buy.parts", gpu=row.gpu_name, hour=hour, what=cost_parts("buy.part-", row.hour_lines))]

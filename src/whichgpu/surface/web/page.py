@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.api.request.field import Field, fields_of
+from whichgpu.api.request.kinds import Names
 from whichgpu.api.request.read import read_field
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue, Whole
@@ -160,7 +161,7 @@ def read_state(view: View, query: str, subject: str | None = None) -> State:
     for name, texts in texts_by_name.items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
             state[name] = _read(name, view.fields[name], texts)
-            if name == "model":
+            if name == "model" and not isinstance(view.fields[name].kind, Names):  # A filter of rows loads no model.
                 state[name] = permitted_model(state[name], catalog())
     return state
 

@@ -24,7 +24,7 @@ from whichgpu.surface.web.server.metrics import Metrics
 from whichgpu.surface.web.server.pool import WORKER, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings
 from whichgpu.surface.web.uploads import Uploads
 from whichgpu.surface.web.vega_bundle import is_cached
-from whichgpu.surface.web.views import PAGES, START
+from whichgpu.surface.web.views import COMPUTED_LATER, PAGES, START
 
 
 def page_question(
@@ -101,7 +101,7 @@ class Service:
             return
         with contextlib.suppress(HttpRefusal):
             for name in PAGES:
-                if name != START:
+                if name not in COMPUTED_LATER:
                     await self.ask(page_question(name), "")
             await self.ask({"kind": "script"}, "", drawing=not is_cached())
             await self._until_quiet()

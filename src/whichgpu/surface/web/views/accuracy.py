@@ -24,6 +24,7 @@ from whichgpu.surface.web.views.shared import page_words
 MAX_POINTS = 1500  # Largest number of points in a chart; JSON and CSV have all.
 MAX_WORST = 500  # Largest number of rows in the table of the largest errors.
 BAND = 1.25  # Lines are drawn where predicted time is this multiple, or fraction, of the measured one.
+FILTERS = ("gpu", "task", "source", "model", "engine")
 TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 
@@ -36,6 +37,7 @@ def _values(key: str) -> tuple[str, ...]:
     "accuracy",
     extra={
         "gpu": Field(Names("gpus")), "task": Field(Words("task", partial(_values, "task"), many=True)), "source": Field(Names()),
+        "model": Field(Names()), "engine": Field(Names("engines")),
         "by": Field(Words("group", KEYS)), "worst": Field(Plain(), "N"),
     },
     defaults={"by": "gpu", "worst": "15"},
@@ -48,7 +50,7 @@ def accuracy(page: Page) -> PageContent:
     worst = page.number("worst", MAX_WORST)
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
-        pairs = verbs.matching_pairs({name: state[name] for name in ("gpu", "task", "source")}, catalog())
+        pairs = verbs.matching_pairs({name: state[name] for name in FILTERS}, catalog())
         answer = verbs.accuracy_answer(pairs, state["by"], worst, catalog())
     except WhichGpuError as error:
         return error_content("accuracy.html", context, error, page)
@@ -57,6 +59,7 @@ def accuracy(page: Page) -> PageContent:
         "answer": answer,
         "scores": [(names.get(one.group, _group_name(answer.by, one.group, language)), one) for one in _by_rows(answer)],
         "worst": [_case(pair, names, language) for pair in answer.worst],
+        "more_worst": min(len(pairs), MAX_WORST) - len(answer.worst),
     }
     rows = [[getattr(pair, name) for name in PAIR_COLUMNS] for pair in pairs]
     charts = {"pairs": pairs_picture(answer, pairs, names, language), "errors": errors_picture(answer, names, language)}
@@ -167,6 +170,7 @@ def _form(page: Page) -> dict[str, Any]:
         "gpu": form.field("gpu"),
         "task": form.field("task", "checks"),
         "source": form.field("source", completions="sources"),
+        "more": [form.field("model", completions="models"), form.field("engine")],
         "by": form.field("by"),
         "sources": _values("source"),
     }

@@ -17,7 +17,7 @@ from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
-from whichgpu.surface.web.views.shared import context_of, page_words
+from whichgpu.surface.web.views.shared import context_of, near_content, page_words
 from whichgpu.workload.tasks import TASKS
 
 DEFAULT_NAMES = ("H100 SXM", "A100 SXM 80GB", "L40S", "RTX 4090", "L4", "T4")
@@ -80,6 +80,7 @@ def _row(
         "price": money_text(cost.offer.price_per_gpu_hour) if cost.offer else "",
         "price_raw": float(cost.offer.price_per_gpu_hour.amount) if cost.offer else 0.0,
         "seen": cost.offer.observed_at if cost.offer else "", "provider": cost.offer.provider if cost.offer else "",
+        "near": near_content(estimate.evidence, estimate.evidence_error, language) if estimate else None,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import rows
 from whichgpu.surface.web.panels.subjects import HIDDEN_FACTS, facts, fit_rows, instance_url
 from whichgpu.surface.web.views.fit import DEFAULT_GPUS
-from whichgpu.surface.web.views.shared import context_of, lookup_cache, page_words
+from whichgpu.surface.web.views.shared import context_of, lookup_cache, near_content, page_words
 from whichgpu.workload.kinds import ModelValue
 from whichgpu.workload.models import unknown_model
 
@@ -73,7 +73,8 @@ def _best(model: str, task: str, page: Page) -> dict[str, Any]:
         return empty | {"problem": client_error(error, page.language)["message"]}
     is_service = answer.kind == "service"
     launch = _launch(request, answer.request["engine"], page)
-    return empty | {"best": answer, "rows": rows(answer, page.language), "service": is_service, "launch": launch}
+    near = near_content(answer.evidence, answer.evidence_error, page.language)
+    return empty | {"best": answer, "rows": rows(answer, page.language), "service": is_service, "launch": launch, "near": near}
 
 
 def _launch(request: dict[str, Any], engine: str | None, page: Page) -> str:
