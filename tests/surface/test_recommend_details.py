@@ -40,9 +40,11 @@ def test_stale_price_is_marked_in_the_sentence_and_its_row() -> None:
     assert "days old" not in fresh.err.splitlines()[0]
 
 
-def test_purchase_price_has_the_list_price_date_or_is_user_supplied() -> None:
+def test_purchase_price_has_its_basis_and_date_or_is_user_supplied() -> None:
+    listed = ("recommend", "train", "resnet50", "--buy", "--gpu", "RTX 4080", *DAY)
+    assert "list price of 2022-" in recommend_json(*listed)["sentence"]
     words = ("recommend", "train", "resnet50", "--buy", "--gpu", "RTX 4090", *DAY)
-    assert "list price of 2022-" in recommend_json(*words)["sentence"]
+    assert "(used, prices of 2026-05)" in recommend_json(*words)["sentence"]
     assert "price as given" in recommend_json(*words, "--price", "RTX 4090=1500usd")["sentence"]
 
 

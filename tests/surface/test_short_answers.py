@@ -27,6 +27,27 @@ def test_short_answer_has_whole_words_in_25_lines(words: tuple[str, ...]) -> Non
     assert "--long" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (("serve", "llama-3.1-70b", "--rate", "5"), ("a million output tokens", "because: ")),
+        (("serve", "mixtral-8x7b", "--rate", "5"), ("46.7B parameters are in memory", "12.9B")),
+        (("serve", "llama-3.1-70b", "--rate", "1", "--in", "30000", "--ttft", "10s"), ("prefill decides", "disaggregated")),
+        (("batch", "llama-3.1-8b", "--samples", "1000000"), ("sequences run at once",)),
+        (("images", "sdxl", "--samples", "10000"), ("a picture on each GPU", "text encoders and VAE", "a thousand pictures")),
+        (("train", "llama-3.1-8b", "--tokens", "20B"), ("MFU", "fp32 master weights", "interruptions expected")),
+        (("finetune", "llama-3.1-8b", "--lora-rank", "16"), ("QLoRA",)),
+        (("serve", "gpt-oss-120b", "--people", "50"), ("serve: vllm serve openai/gpt-oss-120b",)),
+    ],
+)
+def test_short_answer_says_what_decides_its_kind_of_work(words: tuple[str, ...], texts: tuple[str, ...]) -> None:
+    lines = terminal("recommend", *words, "--as-of", "2026-10-01", env=WIDTH).out.splitlines()
+    assert len(lines) <= 25
+    text = " ".join(" ".join(lines).split())
+    for part in texts:
+        assert part in text
+
+
 def test_long_answer_has_assumptions_and_sources() -> None:
     text = terminal(*SERVE, "--long", env=WIDTH).out
     assert "assumed: " in text

@@ -53,6 +53,7 @@ class Candidates(msgspec.Struct, frozen=True):
     run_settings: RunSettings
     age_factor: Floats  # factor by which an old price counts more in a ranking
     poorly_supported: Bools  # whether software supports the GPU badly for the task, so that it comes after all others
+    outdated: Bools  # whether the price of a service was last seen over half a year ago, so that it comes after fresher ones
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
     slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
@@ -100,6 +101,7 @@ class Candidates(msgspec.Struct, frozen=True):
         order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score[passing]))]
         if cautious and self.risky is not None:
             order = order[np.argsort(self.risky[order], kind="stable")]
+        order = order[np.argsort(self.outdated[order], kind="stable")]
         return order[np.argsort(self.poorly_supported[order], kind="stable")]
 
     def configuration_at(self, at: int) -> Configuration:
@@ -156,7 +158,7 @@ def join_candidates(
         per_unit=per_hour / (done * 3600.0), missed=missed, rejected=rejected,
         considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
         run_settings=constraints.run_settings, age_factor=_age_factor(workload, market, offer),
-        poorly_supported=_poorly_supported(workload, groups, group), spent=spent,
+        poorly_supported=_poorly_supported(workload, groups, group), outdated=_outdated(workload, market, offer), spent=spent,
     )  # fmt: skip
 
 
@@ -230,6 +232,13 @@ def _poorly_supported(workload: Workload, groups: Groups, group: Ints) -> Bools:
         return np.zeros(len(group), dtype=bool)
     poor = [one.gpu.segment != SERVER_SEGMENT and CUDA not in one.gpu.supports for one in groups.groups]
     mask: Bools = np.array(poor or [False], dtype=bool)[group]
+    return mask
+
+
+def _outdated(workload: Workload, market: Market, offer: Ints) -> Bools:
+    """Return a mask of a service's candidates whose price per hour was last seen over half a year ago; committed prices last."""
+    hourly = np.isin(market.terms[offer], ("on-demand", "spot"))
+    mask: Bools = hourly & (market.age_days[offer] > OLD_DAYS) & (workload.rate is not None)
     return mask
 
 

@@ -112,7 +112,9 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
     tokens = "output-tokens" if one.throughput.unit.startswith("output") else "tokens"
     counted = one.throughput.unit.removesuffix("/s").replace(" ", "-")
     samples = counted if counted in ("denoising-steps", "pictures", "videos") else "samples"
-    costs = {tokens: one.cost_per_million_tokens, samples: one.cost_per_thousand_samples, "epoch": one.cost_per_epoch}
+    costs = {tokens: one.cost_per_million_tokens, samples: one.cost_per_thousand_samples}
+    if tokens == "tokens" and samples == "samples":  # Texts and pictures that are generated have no epochs.
+        costs["epoch"] = one.cost_per_epoch
     return tuple(
         msg(f"unit-cost.{name}", cost=format_amount(cost.amount), currency=cost.currency)
         for name, cost in costs.items()

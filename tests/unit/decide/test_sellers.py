@@ -50,7 +50,10 @@ def test_old_prices_of_a_service_count_more() -> None:
     assert np.allclose(candidates.age_factor, expected)
     order = candidates.order("cost", market)
     weighted = (candidates.run_cost.cost * candidates.age_factor)[order]
-    assert (np.diff(weighted) >= -1e-6 * weighted[:-1]).all()
+    outdated = candidates.outdated[order]
+    assert (np.diff(outdated.astype(int)) >= 0).all()  # Prices per hour over half a year old come after all others.
+    for part in (weighted[~outdated], weighted[outdated]):
+        assert (np.diff(part) >= -1e-6 * part[:-1]).all()
 
 
 def test_a_tie_goes_to_the_roomier_candidate_and_never_beyond_three_percent() -> None:

@@ -32,7 +32,7 @@ from whichgpu.decide.answer.sentences import (
     work_kind,
 )
 from whichgpu.decide.answer.spot_shares import spot_shares
-from whichgpu.decide.answer.utilisation import utilisation_reason
+from whichgpu.decide.answer.workload_reasons import machine_too_small, workload_reasons
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.configurations.reference_mix import indices
@@ -110,7 +110,10 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
             shares=spot_shares(first, best, candidates, screened.terms),
             other_purchases=tuple(rows[at] for at in others_at),
-            left_out=tuple(left_out(best, next((rows[at] for at in unsupported_at), None), self.ranked, screened)),
+            left_out=(
+                *left_out(best, next((rows[at] for at in unsupported_at), None), self.ranked, screened),
+                *(machine_too_small(best, self.ranked, screened) if modelled else ()),
+            ),
             precisions=steps, any_seller=self._any_seller(best),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
@@ -180,8 +183,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         request = self.screened.request
         because = explain.reasons(one, other, request.workload, self._serving, billed)
         gpu = self.question.lookups.catalog.gpu_by_id[one.gpu]
-        used = utilisation_reason(one, request.workload, request.shape, gpu) if self._modelled else None
-        return replace(one, because=because if used is None else (because[0], used, *because[1:]))
+        more = tuple(workload_reasons(one, request, gpu)) if self._modelled else ()
+        return replace(one, because=(because[0], *more, *because[1:]))
 
     def _with_preference(self, best: Candidate, cheapest: Candidate) -> Candidate:
         """Return the answer with a reason why a cheaper candidate is not it: a tie, or a price that is much older."""
@@ -256,6 +259,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         """Return what each level of quality costs and saves."""
         candidates, request = self.ranked.candidates, self.screened.request
         best = best_by_quality(candidates, self.ranked.waived["quality"], self.screened.groups)
+        first = int(self.ranked.order[0])
+        best[self.screened.groups.groups[int(candidates.group[first])].quality] = first
         by_quality = {name: build_candidate(at, candidates, self.screened) for name, at in best.items()} if len(best) > 1 else {}
         quality = self.screened.selection.constraints.quality
         return precision_steps(by_quality, quality, request.shape.name, self.question.lookups.catalog, self._serving)

@@ -50,7 +50,11 @@ def reasons(
     """
     messages = [
         _speed(one, workload, serving),
-        msg("because.memory", need=format_memory(int(one.needed.value)), usable=format_memory(one.usable)),
+        msg(
+            "because.memory-training" if _with_master_weights(one, workload) else "because.memory",
+            need=format_memory(int(one.needed.value)),
+            usable=format_memory(one.usable),
+        ),
     ]
     if one.capacity and workload.rate is not None:
         rate = significant(workload.rate)
@@ -85,6 +89,12 @@ def reasons(
         against = msg("because.against-service", cost=cost, **name) if serving else None
         messages.append(against or msg("because.against", cost=cost, time=time, **name))
     return tuple(messages)
+
+
+def _with_master_weights(one: Candidate, workload: Workload) -> bool:
+    """Return whether all weights are trained in mixed precision, which keeps them in fp32 as well."""
+    adam = workload.optimizer is None or "adam" in workload.optimizer
+    return workload.training and adam and not workload.lora_rank and one.precision.startswith("amp-")
 
 
 def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:

@@ -46,7 +46,7 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     fallback: Candidate | None  # the best that is not spot, if the answer is
     with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
     other_purchases: tuple[Candidate, ...]  # other cards or a whole computer to buy, if cards are bought
-    left_out: tuple[Message, ...]  # why cards with less memory or poor software support are not the answer, if cards are bought
+    left_out: tuple[Message, ...]  # why GPUs with less memory or poor software support are not the answer
     any_seller: Candidate | None  # the best on any card from any seller, if it costs less than the answer
     shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
     engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs
@@ -67,4 +67,5 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     reproduce: Reproduce
     terms: tuple[TermLine, ...]  # of the answer's machine
     curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer
+    serve: str | None = None  # command that serves one replica, of a service whose engine has one
     emitted: Mapping[str, str] = msgspec.field(default_factory=dict)  # files that launch it, by name

@@ -61,6 +61,8 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     session.say(msg("recommend.lacks", what=answer.verify_note))
     if answer.narrow is not None:
         session.say(answer.narrow)
+    if answer.serve is not None:
+        session.say(msg("recommend.serve", command=answer.serve))
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
 
 

@@ -26,6 +26,14 @@ MAX_LINES = 25  # Lines of a short answer on a terminal.
 MAX_ROWS = 5  # Rows of its table.
 MAX_REASONS, MAX_RISKS, MAX_CHANGES = 3, 2, 2
 MISSED_LIMITS, QUIRK = "recommend.may-", "recommend.quirk"  # Beginning of message ids, and an id, that order the risks.
+INTERRUPTIONS = "because.reruns"
+STALE = "recommend.stale"  # The sentence says how old the price is.
+SAVINGS = ("recommend.long-inputs", "recommend.qlora", "recommend.no-commitment")  # Warnings that name what would cost less.
+# Reasons that come first, since the table does not say them.
+FIRST_REASONS = (
+    "because.break-even", "because.mfu", "because.moe", "because.sequences", "because.pictures", "because.pictures-guided",
+    "because.memory", "because.memory-training",
+)  # fmt: skip
 DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
 DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
@@ -35,31 +43,39 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     header, rows = _table(session, answer)
     reasons, risks, changes = _reasons(answer.answer), _risks(answer), _changes(answer)
     steps = [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions)]
+    step_count, precisions = len(steps), [one.precision for one in answer.precisions]
+    chosen_step = precisions.index(answer.answer.precision) if answer.answer.precision in precisions else 0
     purchases = purchase_lines(answer)
+    costs = [msg("recommend.unit-costs", what=what)] if answer.kind != "mix" and (what := unit_costs(answer.answer)) else []
+    serve = [msg("recommend.serve", command=answer.serve)] if answer.serve else []
     absent_gpus = [reason for one in answer.why_not.values() for reason in one[:1]]
-    last = msg("recommend.more", command=answer.reproduce.command.partition(" --as-of")[0] + " --long")
+    last = msg("recommend.more")
+
+    def under() -> list[Message]:
+        return [*costs, *steps, *reasons, *risks, *purchases, *changes, *absent_gpus, *serve]
 
     def line_count() -> int:
-        texts = _lines(session, [answer.sentence, *steps, *reasons, *risks, *purchases, *changes, *absent_gpus, last])
+        texts = _lines(session, [answer.sentence, *under(), last])
         return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
 
     for part, min_length in (
-        (rows, 3),
-        (risks, 1),
-        (changes, 1),
-        (rows, 2),
-        (changes, 0 if purchases else 1),
-        (reasons, 2),
-        (steps, 1),
-        (rows, 1),
-    ):
+        (rows, 3), (risks, 1), (changes, 1), (steps, 1), (reasons, 2), (serve, 0), (rows, 2), (changes, 0 if purchases else 1),
+        (steps, 0), (rows, 1),
+    ):  # fmt: skip
         while line_count() > MAX_LINES and len(part) > min_length:
-            part.pop(0 if part is steps else -1)  # The last step is that of the answer.
+            part.pop(_least_needed(part, steps, reasons, step_count - len(steps) < chosen_step))
     for text in _lines(session, [answer.sentence]):
         session.note(text)
     session.table(header, rows)
-    for text in _lines(session, [*steps, *reasons, *risks, *purchases, *changes, *absent_gpus, last]):
+    for text in _lines(session, [*under(), last]):
         session.note(text)
+
+
+def _least_needed(part: Sequence[object], steps: object, reasons: object, before_answer: bool) -> int:
+    """Return the index of the entry to leave out: a precision above the answer's, a reason before the last, else the last."""
+    if part is steps and before_answer:
+        return 0
+    return -2 if part is reasons else -1
 
 
 def say_brief(session: Session, answer: RecommendAnswer) -> None:
@@ -85,19 +101,28 @@ def _table(session: Session, answer: RecommendAnswer) -> tuple[list[str], list[l
 
 def _reasons(best: Candidate) -> list[Message]:
     """Return the first reasons of the answer and the last, which compares it with the next candidate."""
-    because = best.because if len(best.because) <= MAX_REASONS else (*best.because[: MAX_REASONS - 1], best.because[-1])
+    *first, last = sorted(best.because, key=lambda reason: _rank_of(reason.id, FIRST_REASONS)) if best.because else [None]
+    because = [*first, last] if len(best.because) <= MAX_REASONS else [*first[: MAX_REASONS - 1], best.because[-1]]
     return [msg("recommend.because", what=reason) for reason in because]
+
+
+def _rank_of(id: str, ids: Sequence[str]) -> int:
+    """Return the place of a message's id in an order; those not in it come last."""
+    return ids.index(id) if id in ids else len(ids)
 
 
 def _risks(answer: RecommendAnswer) -> list[Message]:
     """Return the first risks: limits missed at the slow end of the 90% range, then missing support, other warnings, quirks."""
-    order = sorted((*answer.lacks, *answer.warnings), key=lambda one: (not one.id.startswith(MISSED_LIMITS), one.id == QUIRK))
+    interruptions = [reason for reason in answer.answer.because if reason.id == INTERRUPTIONS]
+    warnings = [one for one in (*answer.lacks, *interruptions, *answer.warnings) if one.id not in (*SAVINGS, STALE)]
+    order = sorted(warnings, key=lambda one: (not one.id.startswith(MISSED_LIMITS), one.id != INTERRUPTIONS, one.id == QUIRK))
     return [msg("recommend.risk", what=one) for one in order][:MAX_RISKS]
 
 
 def _changes(answer: RecommendAnswer) -> list[Message]:
     """Return what another priority would pick: the best that is not spot, the safest, the cheapest and the fastest."""
-    kind, changes = answer.kind, list[Message]()
+    kind = answer.kind
+    changes = [msg("recommend.saving", what=one) for one in answer.warnings if one.id in SAVINGS]
     if answer.fallback is not None:
         term = msg(f"term.{answer.fallback.term}")
         changes.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))
