@@ -45,7 +45,7 @@ def test_charts_of_a_gpus_page_have_files_too(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("page", ["fit", "recommend"])
-def test_a_config_is_pasted_where_a_model_is_asked_for(client: TestClient, page: str) -> None:
+def test_a_config_is_pasted_in_place_of_a_models_name(client: TestClient, page: str) -> None:
     text = json.dumps(CONFIG)
     reply = client.get(f"/{page}", params={"model": ["llama-3.1-8b", text]})  # the box comes after the name
     assert reply.status_code == 200, reply.text[:300]
