@@ -28,8 +28,8 @@ lint: environment
 browser: environment
 	@"$(ROOT)tools/chromium"
 
-# Tests that use the whole tool from outside, and all others: two parts that take about as long.
-OUTSIDE := tests/browser tests/docs tests/release tests/seeds tests/surface
+# Tests of commands and pages, and all others: two parts that take about as long.
+OUTSIDE := tests/browser tests/surface
 
 tests-outside: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE)

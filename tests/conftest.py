@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of tests collected: it would look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             problems.append(f"{message.type}: {message.text}")
 
     def failed(request: Any) -> None:
-        left_behind = request.failure == "net::ERR_ABORTED" and request.url.endswith("/static/icon.svg")  # by leaving the page
+        left_behind = request.failure == "net::ERR_ABORTED" and request.url.endswith("/icon.svg")  # by leaving the page
         if not left_behind and "fit.part" not in request.url:
             problems.append(f"failed: {request.url}")
 

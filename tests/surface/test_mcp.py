@@ -7,12 +7,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
+from socket import create_connection
+from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
+from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import language
+from whichgpu.surface.mcp.http import LocalServer, serve_http
 from whichgpu.surface.mcp.protocol import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -166,10 +173,86 @@ def test_the_handshake_imports_no_command_and_no_catalog() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Address of a server on this machine."""
+    with LocalServer(0, ENGLISH) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.url
+        server.shutdown()
+
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+
+def post(address: str, body: object, **headers: str) -> tuple[int, Any]:
+    """Send a message over HTTP and return status and reply."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    reply = httpx.post(
+        address, content=content, headers=JSON | {name.replace("_", "-"): value for name, value in headers.items()}
+    )
+    return reply.status_code, reply.json() if reply.content else None
+
+
+def test_http_answers_as_standard_output_does(address: str) -> None:
+    hello = request(
+        "initialize", {"protocolVersion": VERSIONS[-1], "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    )
+    messages = [hello, request("tools/list", id="a"), request("tools/call", {"name": "gpus", "arguments": {"name": "T4"}}, 3)]
+    for message in messages:
+        assert post(address, message, MCP_Protocol_Version=VERSIONS[-1]) == (200, talk(message)[0])
+    assert post(address, {"jsonrpc": "2.0", "method": "notifications/initialized"}) == (202, None)
+    assert httpx.get(address).status_code == 405
+    assert httpx.delete(address).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        ([request("ping")], {}, 400),
+        (request("ping"), {"Origin": "https://example.com"}, 403),
+        (request("ping"), {"Origin": "null"}, 403),
+        (request("ping"), {"Origin": "http://127.0.0.1.example.com"}, 403),
+        (request("ping"), {"Host": "example.com"}, 403),
+        (request("ping"), {"Host": "[::1"}, 403),
+        (request("ping"), {"Content_Type": "text/plain"}, 415),
+        (request("ping"), {"MCP_Protocol_Version": "1999-01-01"}, 400),
+        (request("ping"), {"Content_Length": str(MAX_LINE_BYTES + 1)}, 413),
+        (request("ping"), {"Content_Length": "９"}, 411),
+        (request("ping"), {"Content_Length": "-1"}, 411),
+    ],
+)
+def test_http_refuses_other_sites_and_wrong_messages(address: str, body: object, headers: dict[str, str], status: int) -> None:
+    refused = raw_post(address, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+    assert refused == status
+    assert post(address, request("ping")) == (200, {"jsonrpc": "2.0", "id": 1, "result": {}})
+    assert httpx.post(address + "x", content=b"{}", headers=JSON).status_code == 404
+
+
+def raw_post(address: str, body: bytes, changes: dict[str, str]) -> int:
+    """Send a message with headers that HTTP libraries would not send; return the status."""
+    url = urlsplit(address)
+    assert url.hostname
+    assert url.port
+    headers = {"Host": url.netloc, "Content-Type": "application/json", "Content-Length": str(len(body))}
+    headers |= {name.replace("_", "-"): value for name, value in changes.items()}
+    lines = [f"POST {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    with create_connection((url.hostname, url.port), timeout=30) as connection:
+        connection.sendall("\r\n".join(lines).encode() + body)
+        return int(connection.recv(100).split()[1])
+
+
+def test_a_port_in_use_is_an_error(address: str) -> None:
+    with pytest.raises(UsageError, match=str(urlsplit(address).port)):
+        serve_http(urlsplit(address).port or 0, ENGLISH, print)
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("over_http", [False, True])
 @pytest.mark.skipif(find_spec("mcp") is None, reason="the client of the mcp package is not installed")
-def test_the_sdk_s_client_gets_sixty_answers() -> None:
-    """Right, wrong and hostile questions through the official client, over the pipes of a real process."""
+def test_the_sdk_s_client_gets_sixty_answers(over_http: bool, address: str) -> None:
+    """Right, wrong and hostile questions through the official client, over the pipes of a real process or over HTTP."""
     import anyio
     from mcp import Client, MCPError, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -199,7 +282,7 @@ def test_the_sdk_s_client_gets_sixty_answers() -> None:
     async def ask() -> int:
         server = StdioServerParameters(command=sys.executable, args=["-m", "whichgpu", "mcp"], env=dict(os.environ))
         answered = 0
-        async with Client(stdio_client(server)) as client:
+        async with Client(address if over_http else stdio_client(server)) as client:
             assert tuple(tool.name for tool in (await client.list_tools()).tools) == NAMES
             for name, arguments in right:
                 reply = await client.call_tool(name, arguments)

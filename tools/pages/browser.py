@@ -21,6 +21,7 @@ FLAGS = (
 )  # fmt: skip
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1360, "height": 900}
+POLL_MILLISECONDS = 100
 
 
 def chromium() -> str | None:
@@ -72,7 +73,7 @@ def until(page: Any, script: str, value: Any = None, seconds: float = 90.0) -> N
     while not page.evaluate(script, value):
         if time.monotonic() > end:
             raise TimeoutError(f"still not so after {seconds:g} s: {script} ({value})")
-        page.wait_for_timeout(20)
+        page.wait_for_timeout(POLL_MILLISECONDS)
 
 
 def drawn(page: Any) -> None:

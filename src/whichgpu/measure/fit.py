@@ -99,9 +99,10 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorre
     if not examples:
         return FittedCorrections(calibration_version(calibration), (), {}, {})
     design = _Design(examples, calibration)
-    without = design.fits_without_each()
+    whole = design.fit(np.ones(len(examples)))
+    without = design.fits_without_each(whole)
     share = min(SHARES, key=lambda share: float(np.median(np.abs(design.left_out_errors(share * without)))))
-    theta = share * design.fit(np.ones(len(examples)))
+    theta = share * whole
     multipliers: dict[str, dict[str, float]] = {}
     for (group, term), place in design.places.items():
         if abs(theta[place]) >= 5e-4:
@@ -158,9 +159,12 @@ class _Design:
         total = wall + once
         return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
 
-    def fit(self, weights: Array) -> Array:
-        """Return the fitted logarithms of the multipliers (Gauss-Newton with limited steps); `weights` has one per case."""
-        theta = np.zeros(len(self.places))
+    def fit(self, weights: Array, start: Array | None = None) -> Array:
+        """Return the fitted logarithms of the multipliers (Gauss-Newton with limited steps); `weights` has one per case.
+
+        A fit of nearly the same cases is a good `start`, with which fewer steps are needed.
+        """
+        theta = np.zeros(len(self.places)) if start is None else start
         for spread in ROW_SPREADS:
             for _ in range(ROUNDS):
                 move = self._move(theta, weights, spread)
@@ -177,9 +181,9 @@ class _Design:
         move = np.linalg.solve(curvature, slopes.T @ (pull * residual) - theta / self.widths**2)
         return np.asarray(move * min(1.0, MAX_LOG_STEP / max(float(np.abs(move).max()), 1e-12)))
 
-    def fits_without_each(self) -> Array:
-        """Return the fitted log multipliers without each case in turn, [cases, multipliers]."""
-        return np.array([self.fit(weights) for weights in 1.0 - np.eye(len(self.actual))])
+    def fits_without_each(self, whole: Array) -> Array:
+        """Return the log multipliers fitted without each case in turn, [cases, multipliers], from those of all (`whole`)."""
+        return np.array([self.fit(weights, whole) for weights in 1.0 - np.eye(len(self.actual))])
 
     def left_out_errors(self, without: Array) -> Array:
         """Return the log of measured over predicted seconds of each case, predicted by its row of `fits_without_each`."""

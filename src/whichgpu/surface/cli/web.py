@@ -15,6 +15,7 @@ from whichgpu.surface.cli.click_parts import command, option, value_type
 from whichgpu.surface.commands.session import Session
 
 PACKAGES = ("starlette", "uvicorn", "jinja2", "vl_convert")
+PROGRESS_PAGES = 50  # Pages between two messages of an export.
 TOKEN_VARIABLE = "WHICHGPU_WEB_TOKEN"
 
 
@@ -26,6 +27,7 @@ TOKEN_VARIABLE = "WHICHGPU_WEB_TOKEN"
 @option("--proxy", metavar="ADDRESSES", multiple=True)
 @option("--workers", type=click.IntRange(1, 64), metavar="N")
 @option("--allow", type=value_type(Words("permission", ("hf",), many=True)), metavar="WHAT")
+@option("--export", type=value_type(File()), metavar="DIR", help="option.web-export")
 @option("--open", "look", is_flag=True, help="option.web-open")
 def web(
     session: Session,
@@ -36,10 +38,13 @@ def web(
     proxy: tuple[str, ...],
     workers: int | None,
     allow: tuple[str, ...] | None,
+    export: Path | None,
     look: bool,
 ) -> int:
-    """Run the web server until interrupted; `allow` permits Hugging Face models to clients, `look` opens a browser."""
+    """Run the web server until interrupted, or `export` its catalog pages; `allow` permits Hugging Face models to clients."""
     _check_extra()
+    if export is not None:
+        return _export(session, export)
     from whichgpu.surface.web.server.clients import parse_proxies
     from whichgpu.surface.web.server.gate import AccessRules, host_names
     from whichgpu.surface.web.server.limits import Limits
@@ -62,6 +67,21 @@ def web(
     names = [name.strip() for text in host_name for name in text.split(",") if name.strip()]
     rules = AccessRules(host_names(host, names), token, parse_proxies(proxy))
     serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), rules, ready)
+    return 0
+
+
+def _export(session: Session, folder: Path) -> int:
+    """Write the pages of the catalog, GPUs and models into a folder as a static site."""
+    from whichgpu.surface.web.command_replies import use_catalog_folder
+    from whichgpu.surface.web.static_site import export_site
+
+    def progress(done: int, total: int) -> None:
+        if done % PROGRESS_PAGES == 0:
+            session.say(msg("web.exporting", done=done, total=total))
+
+    use_catalog_folder(str(session.catalog_folder.absolute()) if session.catalog_folder else None)
+    site = export_site(folder, session.language, progress=progress)
+    session.say(msg("web.exported", n=site.pages, size=f"{site.bytes / 1e6:.1f} MB", path=str(folder)))
     return 0
 
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from whichgpu.surface.web.reader_language import language_of
-from whichgpu.surface.web.rendering import CONTENT_TYPES, HERE
+from whichgpu.surface.web.rendering import CONTENT_TYPES
 from whichgpu.surface.web.responses import FOREVER, REVALIDATE, HttpRefusal, answer_response, refusal_response
 from whichgpu.surface.web.rest.routes import api_routes
 from whichgpu.surface.web.routes import ask_worker, endpoint
 from whichgpu.surface.web.server.gate import AccessRules, Gate
 from whichgpu.surface.web.server.metrics import RequestMeter
 from whichgpu.surface.web.server.service import Service, page_question
+from whichgpu.surface.web.static_files import static_answer, static_version
 from whichgpu.surface.web.vega_bundle import is_cached
 from whichgpu.surface.web.views import START
 
@@ -44,7 +43,8 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
     app = Starlette(
         routes=[
             *api_routes(),
-            Mount("/static", RevalidatedFiles(directory=HERE / "static")),
+            Route("/static/{name}", endpoint(static_file)),
+            Route("/static/{digest}/{name}", endpoint(static_file)),
             Route("/assets/vega.js", endpoint(script)),
             Route("/", endpoint(first)),
             Route("/{name}/{chart}.svg", endpoint(picture)),
@@ -92,6 +92,14 @@ async def picture(request: Request, name: str, chart: str) -> Response:
     return await _page(request, name, "svg", chart)
 
 
+async def static_file(request: Request, name: str, digest: str | None = None) -> Response:
+    """Respond with a script or style; under the digest of its present content it may be cached for ever."""
+    answer = static_answer(name) if digest in (None, static_version()) else None
+    if answer is None:
+        raise HttpRefusal(404, "not-found")
+    return answer_response(request, answer, FOREVER if digest else REVALIDATE)
+
+
 async def script(request: Request) -> Response:
     """Respond with the script that draws charts in the browser."""
     cache_control = FOREVER if "v" in request.query_params else REVALIDATE
@@ -101,15 +109,6 @@ async def script(request: Request) -> Response:
 async def _page(request: Request, name: str, ending: str, chart: str = "", subject: str | None = None) -> Response:
     question = page_question(name, ending, request.url.query, language_of(request).code, chart, subject)
     return answer_response(request, await ask_worker(request, question, drawing=ending in ("svg", "file")))
-
-
-class RevalidatedFiles(StaticFiles):
-    """Static files that the browser revalidates each time."""
-
-    def file_response(self, *args: Any, **values: Any) -> Response:
-        response = super().file_response(*args, **values)
-        response.headers["Cache-Control"] = REVALIDATE
-        return response
 
 
 async def _http_error(request: Request, problem: Exception) -> Response:

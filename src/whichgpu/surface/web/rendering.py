@@ -30,6 +30,7 @@ from whichgpu.surface.web.command_replies import HttpReply, catalog, client_erro
 from whichgpu.surface.web.field_names import with_labels
 from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
+from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
 from whichgpu.surface.web.views.single_file import single_file
 
@@ -176,6 +177,8 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "reasons": (),
         "relaxation": None,
         "version": __version__,
+        "static": static_url,
+        "vega_url": chart_script_url(),
     }
 
 

@@ -7,7 +7,7 @@ const views = new Map();
 function vega() {
   bundle ??= new Promise((done, failed) => {
     const script = document.createElement("script");
-    script.src = "/assets/vega.js";
+    script.src = document.documentElement.dataset.vega;
     script.onload = () => done(window.vegaEmbed);
     script.onerror = failed;
     document.head.append(script);

@@ -1,0 +1,128 @@
+"""Emitted files of forty answers pass the parsers and schemas of the tools they are for, and a mutation of one fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whichgpu
+from whichgpu.api.context import Context
+from whichgpu.api.launch.emit import launch_files_by_target
+
+CHECKER = Path(__file__).with_name("emitted_check.py")
+WITH_DEPENDENCIES = ("kubernetes-validate==1.37.0", "dstack==0.22.5")
+ALONE = ("skypilot==0.14.1",)  # Its schemas need none of its dependencies.
+DAY = "2026-10-01"
+TARGETS = ("kubernetes", "karpenter", "dstack", "skypilot", "slurm", "docker", "vllm", "sglang", "torchrun", "accelerate")
+
+QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(
+        ("recommend", {"task": "serve", "model": model, "rate": rate, "as_of": DAY, **more})
+        for model in ("llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "qwen3-32b")
+        for rate, more in (
+            ("2/s", {}),
+            ("5/s", {"provider": "aws"}),
+            ("3/s", {"provider": "gcp"}),
+            ("2/s", {"term": "spot", "sellers": "any"}),
+        )
+    ),
+    *(
+        ("recommend", {"task": "batch", "model": model, "samples": 100_000, "as_of": DAY})
+        for model in ("llama-3.1-8b", "qwen3-32b")
+    ),
+    *(
+        ("recommend", {"task": "finetune", "model": model, "samples": 2000, "as_of": DAY, **more})
+        for model in ("llama-3.1-8b", "llama-3.1-70b")
+        for more in ({}, {"lora_rank": 16}, {"provider": "aws"}, {"provider": "azure"})
+    ),
+    *(
+        ("recommend", {"task": "train", "model": model, "samples": 1_000_000, "as_of": DAY})
+        for model in ("resnet50", "bert-large")
+    ),
+    *(
+        ("estimate", {"task": "serve", "model": "llama-3.1-8b", "gpu": gpu, "as_of": DAY})
+        for gpu in ("H100 SXM", "L4", "MI300X", "A100-SXM-80GB")
+    ),
+    *(("fit", {"model": model, "gpu": "H100 SXM"}) for model in ("llama-3.1-8b", "mistral-7b", "qwen2.5-7b")),
+    *(
+        ("plan", {"what": model, "rate": "3/s", "curve": False, "simulate": False, "as_of": DAY, **more})
+        for model in ("llama-3.1-8b", "llama-3.1-70b")
+        for more in ({}, {"provider": "aws"}, {"provider": "gcp"})
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the files of every target for every answer."""
+    folder = tmp_path_factory.mktemp("emitted")
+    for number, (verb, request) in enumerate(QUESTIONS):
+        try:
+            answer = getattr(whichgpu, verb)(**request)
+        except whichgpu.NoAnswer:
+            continue
+        for target, texts in launch_files_by_target(answer, request, Context(as_of=date.fromisoformat(DAY))).items():
+            for name, text in texts.items():
+                path = folder / target / f"{number:02}-{name}"
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment with the tools' parsers."""
+    venv = tmp_path_factory.mktemp("parsers")
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=300)
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    for packages in (("--no-deps", *ALONE), WITH_DEPENDENCIES):
+        done = subprocess.run([*pip, *packages], capture_output=True, text=True, timeout=1200, check=False)
+        if done.returncode:
+            pytest.skip(f"no package index with {packages}: {done.stderr.strip()[-200:]}")
+    return venv / "bin" / "python"
+
+
+def check(python: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    done = subprocess.run([str(python), str(CHECKER), str(folder)], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    results: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return results
+
+
+@pytest.mark.long
+def test_files_of_forty_answers_pass_the_tools_own_parsers(files: Path, checker: Path) -> None:
+    results = check(checker, files)
+    assert {name: one["problem"] for name, one in results.items() if one["problem"]} == {}
+    answers = {name.partition("/")[2][:2] for name in results}
+    assert len(answers) >= 40, "questions without an answer or file"
+    checked = Counter(name.partition("/")[0] for name, one in results.items() if one["checked"])
+    assert all(checked[target] >= 5 for target in TARGETS), checked
+
+
+MUTATIONS = {
+    "kubernetes": (("containers:", "container:"), ('"resources": {"limits"', '"resources": {"limit"'), ("replicas:", "replica:")),
+    "dstack": (("type:", "typ:"), ("resources:", "resource:")),
+    "skypilot": (("accelerators:", "accelerator:"), ("readiness_probe:", "readyness_probe:"), ("run:", "runs:")),
+    "slurm": (("--time=", "--tiem="), ("--nodes=", "--nodse=")),
+}
+
+
+@pytest.mark.long
+def test_a_mutation_of_a_template_is_noticed(files: Path, checker: Path, tmp_path: Path) -> None:
+    expected = set()
+    for target, changes in MUTATIONS.items():
+        for number, (old, new) in enumerate(changes):
+            original = next(one for one in sorted((files / target).iterdir()) if old in one.read_text(encoding="utf-8"))
+            path = tmp_path / target / f"{number}-{original.name}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(original.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+            expected.add(str(path.relative_to(tmp_path)))
+    results = check(checker, tmp_path)
+    assert {name for name, one in results.items() if one["problem"]} == expected
