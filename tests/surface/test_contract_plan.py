@@ -344,3 +344,12 @@ def test_owned_gpus_used_up_are_the_reason_for_dearer_ones() -> None:
     rented = [one for one in document["groups"] if one["provider"] != "owned"]
     assert rented
     assert "all you own are in use" in rented[0]["because"][0]
+
+
+def test_a_fleet_with_a_spare_tolerates_the_loss_of_a_machine_and_costs_more() -> None:
+    argv = ["plan", "llama-3.1-8b", "--rate", "20/s", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate"]
+    plain, spare = (call(*argv, *more, "--as-of", "2026-10-01", "--json").json() for more in ((), ("--spare",)))
+    assert any("meets the objectives" in line for line in plain["breaks_first"])
+    assert any("tolerates the loss" in line for line in spare["breaks_first"])
+    assert float(plain["cost_per_hour"]["amount"]) < float(spare["cost_per_hour"]["amount"])
+    assert "--spare" in spare["reproduce"]

@@ -35,6 +35,7 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     previous: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-previous", is_local=True)]
     change_cost: Annotated[Price | None, Field(MONEY, "MONEY", "option.plan-change-cost")]
     spot_share: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-spot-share")]
+    spare: Annotated[bool | None, Field(Flag(), help="option.plan-spare")]
     tolerance: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-tolerance")]
     time_limit: Annotated[Duration | None, Field(SECONDS, "TIME", "option.plan-time-limit")]
     only_owned: Annotated[bool | None, Field(Flag(), help="option.plan-only-owned")]

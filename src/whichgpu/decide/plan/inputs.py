@@ -191,6 +191,7 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
         "budget": None if budget is None else float(budget.amount) * (1.0 / hours),
         "current": _current_fleet(question, inputs),
         "spot_share": question.spot_share,
+        "spare": question.spare,
     }
 
 

@@ -58,6 +58,8 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
         yield msg("assumed.plan-old-spot", n=plan.supply.old)
     if any(row.replica.role != "both" and n for row, n in zip(trial.formulation.columns, trial.solution.counts[0], strict=True)):
         yield msg("roles.assumes-sent")
+    if question.spare:
+        yield msg("assumed.plan-spare")
     if question.jobs:
         yield msg("assumed.plan-jobs-once", hours=f"{question.horizon:,.0f}")
     if trial.solution.cost > trial.optimum * (1 + 1e-9):

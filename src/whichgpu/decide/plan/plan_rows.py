@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
@@ -18,13 +18,15 @@ from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, HourPoint, JobRo
 from whichgpu.decide.plan.simulate import max_batch, replica_range
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.growth import utilisation
+from whichgpu.decide.plan.solver.marginal import added_replica, saving
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
 MIN_SHARE = 1e-4  # A row lists the buckets of requests of which it serves at least this share.
-_ROLE_MESSAGES = {"both": "plan.role-serves", "prefill": "plan.role-serves-prefill", "decode": "plan.role-serves-decode"}
+ROLE_MESSAGES = {"both": "plan.role-serves", "prefill": "plan.role-serves-prefill", "decode": "plan.role-serves-decode"}
+MIN_CHANGE = 0.005  # A smaller change, as a share of the plan's cost, counts as none.
 PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 
@@ -222,38 +224,8 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(rows)
 
     def owned(self) -> tuple[OwnedRow, ...]:
-        """Return a row per kind of owned GPU: what those in use serve, and why the others are idle."""
-        level, problem, columns = self.busiest, self.formulation.problem, self.formulation.columns
-        counts, rows = self.solution.counts[level], []
-        for p, gpu_pool in enumerate(self.formulation.gpu_pools):
-            if not gpu_pool.owned:
-                continue
-            mine = [int(j) for j in np.flatnonzero(problem.pool_of == p) if counts[j] > 0]
-            names = [self.formulation.models[columns[j].model].name for j in mine]
-            roles = [
-                msg(_ROLE_MESSAGES[columns[j].replica.role], model=name, n=int(counts[j]), tp=columns[j].replica.tp)
-                for j, name in zip(mine, names, strict=True)
-            ]
-            working = [
-                job.name for k, job in enumerate(problem.jobs) for at, share in self.solution.jobs[k] if at == p and share > 0
-            ]
-            roles += [msg("plan.role-job", name=name) for name in working]
-            serving = sum(int(counts[j] * problem.uses[j]) for j in mine)
-            used = max(serving, gpu_pool.gpus_per_job if working else 0)
-            count = int(problem.pools[p].options[0].limit)
-            reasons = self._idle_reasons(p, count - used) if used < count else ()
-            rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, count, used, tuple(roles), reasons))
-        return tuple(rows)
-
-    def _idle_reasons(self, p: int, idle: int) -> tuple[Message, ...]:
-        """Return, for each model, why the `idle` unused GPUs of pool `p` (equal machines) do not serve it."""
-        gpu, models = self.formulation.gpu_pools[p].gpu, self.formulation.models
-        return tuple(
-            _idle_reason(one, self.formulation.replicas[m][p], idle)
-            if one.runs_on(gpu) or one.engine is None
-            else msg("plan.idle-engine", engine=one.engine.name, model=one.name)
-            for m, one in enumerate(models)
-        )
+        """Return a row per kind of owned GPU: what those in use serve and save, and why the others are idle."""
+        return owned_rows(self.formulation, self.solution, self.busiest, self.currency)
 
     def jobs(self) -> tuple[JobRow, ...]:
         """Return the plan's training and batch jobs with where they run, for how long, and their cost."""
@@ -281,8 +253,70 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(rows)
 
 
-def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: int) -> Message:
-    """Return why `idle` unused GPUs do not serve a model: too little memory, too slow, too few, or cheaper elsewhere."""
+def owned_rows(formulation: Formulation, solution: Solution, level: int, currency: str) -> tuple[OwnedRow, ...]:
+    """Return a row per kind of owned GPU: their roles at a load level, what they save, and why some are idle."""
+    problem, columns, counts, rows = formulation.problem, formulation.columns, solution.counts[level], []
+    for p, gpu_pool in enumerate(formulation.gpu_pools):
+        if not gpu_pool.owned:
+            continue
+        mine = [int(j) for j in np.flatnonzero(problem.pool_of == p) if counts[j] > 0]
+        names = [formulation.models[columns[j].model].name for j in mine]
+        roles = [
+            msg(ROLE_MESSAGES[columns[j].replica.role], model=name, n=int(counts[j]), tp=columns[j].replica.tp)
+            for j, name in zip(mine, names, strict=True)
+        ]
+        working = [job.name for k, job in enumerate(problem.jobs) for at, share in solution.jobs[k] if at == p and share > 0]
+        roles += [msg("plan.role-job", name=name) for name in working]
+        serving = sum(int(counts[j] * problem.uses[j]) for j in mine)
+        used = max(serving, gpu_pool.gpus_per_job if working else 0)
+        count = int(problem.pools[p].options[0].limit)
+        if roles and not problem.spare:
+            roles += _value(formulation, solution, p, currency)
+        reasons = tuple(_idle_reasons(formulation, solution, p, level, currency)) if used < count else ()
+        rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, count, used, tuple(roles), reasons))
+    return tuple(rows)
+
+
+def _value(formulation: Formulation, solution: Solution, p: int, currency: str) -> Iterator[Message]:
+    """Yield what the GPUs of a pool save: the additional cost of the plan without them."""
+    more = saving(formulation.problem, solution, p)
+    if more is None:
+        yield msg("plan.owned-needed")
+    elif more > MIN_CHANGE * solution.cost:
+        yield msg("plan.owned-saves", more=significant(more), currency=currency)
+
+
+def _idle_reasons(formulation: Formulation, solution: Solution, p: int, level: int, currency: str) -> Iterator[Message]:
+    """Yield why unused GPUs of pool `p` serve no model: those that cannot, and the cost of using one replica more."""
+    gpu_pool = formulation.gpu_pools[p]
+    serving = int((solution.counts[level] * formulation.problem.uses)[formulation.problem.pool_of == p].sum())
+    idle = int(formulation.problem.pools[p].options[0].limit) - serving
+    able = False
+    for m, one in enumerate(formulation.models):
+        if not one.runs_on(gpu_pool.gpu) and one.engine is not None:
+            yield msg("plan.idle-engine", engine=one.engine.name, model=one.name)
+        elif (reason := _unable(one, formulation.replicas[m][p], idle)) is not None:
+            yield reason
+        else:
+            able = True
+    if able and not formulation.problem.spare:
+        yield _unneeded(formulation, solution, p, level, currency)
+
+
+def _unneeded(formulation: Formulation, solution: Solution, p: int, level: int, currency: str) -> Message:
+    """Return what one replica more on GPUs of pool `p`, which could serve some model, would change in the plan's cost."""
+    added = added_replica(formulation.problem, solution, p, level)
+    if added is None:
+        return msg("plan.idle-unneeded")
+    column = formulation.columns[added.column]
+    values = {"model": formulation.models[column.model].name, "n": column.replica.tp}
+    if added.cost <= MIN_CHANGE * solution.cost:
+        return msg("plan.idle-equal", share=f"{MIN_CHANGE:.1%}", **values)
+    return msg("plan.idle-costs", more=significant(added.cost), currency=currency, **values)
+
+
+def _unable(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: int) -> Message | None:
+    """Return why `idle` unused GPUs cannot serve a model: too little memory, too slow, or too few; None if they can."""
     able = [one for one in replicas if one.rates.any()]
     if not able:
         if all(one.short == "memory" for one in replicas):
@@ -296,4 +330,4 @@ def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: 
         return msg("plan.idle-late", model=model.name, **values)
     if (tp := min(one.tp for one in able)) > idle:
         return msg("plan.idle-few", model=model.name, tp=tp)
-    return msg("plan.idle-unneeded", model=model.name)
+    return None

@@ -37,7 +37,7 @@ def plan_profiles(question: PlanQuestion, day: date, command: Callable[[PlanQues
     assert question.profiles is not None
     profiles = read_profiles(question.profiles)
     limits = {**question.quotas, **{one.gpu: float(one.gpus) for one in question.owned}}
-    problem = profiles.problem(question.rate, question.headroom or 0.0, question.slices, limits)
+    problem = replace(profiles.problem(question.rate, question.headroom or 0.0, question.slices, limits), spare=question.spare)
     solution = solve(problem, question.time_limit, EXACT_GAP if len(problem.columns) <= EXACT_COLUMNS else 0.01)
     if solution is None:
         raise _no_plan(question, problem, command)

@@ -74,6 +74,7 @@ class PlanQuestion(msgspec.Struct, frozen=True):
     current: str | None = None
     change_cost: str | None = None
     spot_share: float = 0.5
+    spare: bool = False  # whether the load must be served after the loss of any one machine
     tolerance: float = 0.01
     time_limit: float = 20.0  # solver time in seconds
     only_owned: bool = False

@@ -105,6 +105,8 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
             yield msg("relax.without", flag=flag), {name: None}, replace(question, filters=filters)
     if question.only_owned:
         yield msg("relax.without", flag="--only-owned"), {"only_owned": False}, replace(question, only_owned=False)
+    if question.spare:
+        yield msg("relax.without", flag="--spare"), {"spare": False}, replace(question, spare=False)
     for name in ("quality", "sellers"):
         if question.filters.get(name) != "any" and not (name == "sellers" and "seller" in refusal.rejected):
             yield _with_any(question, name)

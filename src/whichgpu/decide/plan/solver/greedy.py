@@ -20,12 +20,11 @@ DONE = 1e-9  # A bucket counts as served if less than this share is left.
 
 
 def greedy_applies(problem: Problem) -> bool:
-    """Return whether the greedy plan applies: one load level, no limits on machines, quotas or budget, and no jobs."""
+    """Return whether the greedy plan applies: one load level, no limits on machines, quotas or budget, no jobs or losses."""
     bounded = any(np.isfinite(option.limit) for pool in problem.pools for option in pool.options)
     filled = all(problem.uses[j] == problem.pools[int(p)].size for j, p in enumerate(problem.pool_of))
-    constrained = (
-        problem.quotas or problem.jobs or problem.current is not None or problem.budget is not None or problem.slices is not None
-    )
+    limited = problem.current is not None or problem.budget is not None or problem.slices is not None
+    constrained = problem.quotas or problem.jobs or problem.losses or limited
     spot = problem.spot_share < 1 and any(option.term == "spot" for pool in problem.pools for option in pool.options)
     return problem.levels == 1 and not bounded and filled and not constrained and not spot
 

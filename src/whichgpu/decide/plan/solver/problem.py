@@ -127,6 +127,8 @@ class Problem(msgspec.Struct, frozen=True):
     buckets: tuple[str, ...] = ()
     late: LateService | None = None  # None if every request must be served within its objectives
     workers: Workers | None = None  # None if every column is aggregated: it serves both prefill and decode
+    spare: bool = False  # whether the load must be served after the loss of any one machine
+    losses: tuple[tuple[int, int], ...] = ()  # level and column of machines whose loss the program must tolerate
 
     @property
     def levels(self) -> int:
@@ -153,7 +155,12 @@ class Problem(msgspec.Struct, frozen=True):
             rates=self.rates[columns],
             late=None if self.late is None else self.late.of_columns(columns),
             workers=None if self.workers is None else self.workers.of_columns(columns),
+            losses=tuple((level, place) for place, j in enumerate(columns.tolist()) for level, lost in self.losses if lost == j),
         )
+
+    def replicas_lost(self, column: int) -> int:
+        """Return the replicas of a column that run on one machine; of owned GPUs, whose machines are not known, one."""
+        return max(1, self.pools[int(self.pool_of[column])].size // int(self.uses[column]))
 
     @property
     def aggregated(self) -> Bools:

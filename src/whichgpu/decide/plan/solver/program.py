@@ -10,6 +10,7 @@ import numpy as np
 from whichgpu.decide.plan.solver.bound import Fees
 from whichgpu.decide.plan.solver.job_rows import job_rows
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
+from whichgpu.decide.plan.solver.loss_rows import loss_rows
 from whichgpu.decide.plan.solver.problem import BOTH, DECODE, OWNED, PREFILL, Bools, Floats, Ints, Problem
 
 MAX_MACHINES = 5000  # Most machines of one kind.
@@ -79,6 +80,7 @@ class Program:
         self._serve()
         self._link()
         self._place()
+        loss_rows(problem, rows, chosen, self.counts, self.loads)
         self.job_shares = job_rows(problem, rows, self.machines, self.pools)
         self._limits()
         self.costs = list(rows.cost)

@@ -15,6 +15,7 @@ from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
+from whichgpu.decide.plan.solver.spare import solve_with_spare
 from whichgpu.decide.plan.solver.whole_program import MAX_WHOLE, share_variables, solve_whole
 from whichgpu.decide.plan.solver.with_workers import solve_with_workers
 
@@ -34,6 +35,8 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     if not servable(problem).all():
         return None
     progress = progress or (lambda _: None)
+    if problem.spare:
+        return solve_with_spare(problem, seconds, gap, solve, progress)
     if problem.workers is not None:
         return solve_with_workers(problem, seconds, gap, solve, progress)
     free = undominated(problem) & ~dominated_pools(problem)[problem.pool_of]
@@ -70,7 +73,9 @@ def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) 
     done: list[int] = []
 
     def solve_level(level: int) -> Solution | None:
-        part = replace(problem, demand=problem.demand[level : level + 1], hours=problem.hours[level : level + 1])
+        losses = tuple((0, j) for at, j in problem.losses if at == level)
+        demand, hours = problem.demand[level : level + 1], problem.hours[level : level + 1]
+        part = replace(problem, demand=demand, hours=hours, losses=losses)
         one = solve(part, seconds * threads / problem.levels, gap) if (part.demand > 0).any() else _empty(part)
         done.append(level)
         progress(len(done) / problem.levels)
@@ -304,7 +309,7 @@ class _Search:
 
 def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds: float = 5.0) -> Solution:
     """Return a plan with fewer kinds of machines that costs at most the share `tolerance` more; else the plan given."""
-    if tolerance <= 0 or problem.slices is not None or len(solution.machines) < 2:
+    if tolerance <= 0 or problem.slices is not None or problem.spare or len(solution.machines) < 2:
         return solution
     kinds = len({(p, w) for _, p, w in solution.machines})
     if kinds < 2:
