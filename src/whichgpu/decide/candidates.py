@@ -99,6 +99,8 @@ class Candidates(msgspec.Struct, frozen=True):
         ties = (cost, hours) if rank != "time" else (-market.memory[offer], hours, cost)
         instance = market.table.column("instance")[rows]
         order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score[passing]))]
+        if rank != "time":  # GPUs that the user owns come first, at the cost of their power.
+            order = order[np.argsort(market.terms[self.offer[order]] != "owned", kind="stable")]
         if cautious and self.risky is not None:
             order = order[np.argsort(self.risky[order], kind="stable")]
         order = order[np.argsort(self.outdated[order], kind="stable")]

@@ -47,7 +47,14 @@ def _estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     chosen = _with_best_layout(parsed, lookups, load, context) if request.get("best_layout") else parsed
     if not _has_rate(chosen) and chosen.workload.traits.caching and load.keys() <= set(MEMORY_LIMITS):
         return estimate_workload(chosen, lookups, settings=load_options(load, context).limits.memory if load else None)
-    return _under_load(chosen, lookups, load, context) if load or _has_rate(chosen) else estimate_workload(chosen, lookups)
+    if load or _has_rate(chosen):
+        return _under_load(chosen, lookups, load, context)
+    answer = estimate_workload(chosen, lookups)
+    if not chosen.workload.training or chosen.workload.gpus < 2 or request.get("best_layout"):
+        return answer
+    from whichgpu.api.workloads.layout_suggestion import with_suggestion  # Only training on several GPUs needs this import.
+
+    return with_suggestion(answer, chosen, lookups)
 
 
 def _with_best_layout(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> ParsedWorkload:

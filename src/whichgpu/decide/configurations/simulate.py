@@ -28,7 +28,7 @@ from whichgpu.decide.configurations.configuration import (
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import time_range
-from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY, holds_with, may_hold_with, with_probability
+from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM, SAFE_PROBABILITY, holds_with, may_hold_with, with_probability
 from whichgpu.decide.constraints import Risk
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
@@ -104,7 +104,7 @@ class Simulator:
         evidence = time_range(self._request, group, one)
         replicas = None
         if self._risk == "low":
-            replicas = self._fewest_simulated(key, one, evidence.factor.quantile(SAFE_PROBABILITY))
+            replicas = self._fewest_simulated(key, one, evidence.factor.quantile(SAFE_PROBABILITY), MIN_HEADROOM)
         if (replicas := replicas or self._fewest_simulated(key, one)) is None:
             return Infeasibility("latency", 0.0)
         latencies = self._simulation(key, one, replicas)
@@ -119,10 +119,10 @@ class Simulator:
             self._simulations[key, rate] = _simulate(self._workload, *self._servers[key], rate)
         return self._simulations[key, rate]
 
-    def _fewest_simulated(self, key: Hashable, one: Configuration, factor: float = 1.0) -> int | None:
+    def _fewest_simulated(self, key: Hashable, one: Configuration, factor: float = 1.0, headroom: float = 1.0) -> int | None:
         """Return the fewest replicas that keep the objectives in simulation, and if steps take `factor` times as long; or None.
 
-        Slow steps are not simulated: their latencies are scaled by formulas.
+        Slow steps are not simulated: their latencies are scaled by formulas. Formulas also judge `headroom` times the rate.
         """
         times, max_replicas = self._servers[key][1], ceil(self._replica_range(one)[1] * factor)
         fewest = self._fewest_by_formula(one, times)
@@ -133,7 +133,9 @@ class Simulator:
 
         def holds(replicas: int) -> bool:
             latencies = self._simulation(key, one, replicas)
-            return latencies is not None and holds_with(self._workload, times, latencies, factor)
+            if latencies is None or not holds_with(self._workload, times, latencies, factor):
+                return False
+            return headroom <= 1.0 or _may_hold(self._workload, times, latencies.rate * headroom, FORMULA_LEEWAY)
 
         return _fewest(fewest, max_replicas, holds)
 

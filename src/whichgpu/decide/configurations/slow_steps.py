@@ -10,6 +10,7 @@ from whichgpu.estimate.serving.service_times import ServiceTimes
 from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
 from whichgpu.workload.workload import Workload
 
+MIN_HEADROOM = 1.15  # A service of low risk sustains at least this many times its request rate, however narrow the range is.
 SAFE_PROBABILITY = 0.9  # Probability with which a candidate of low risk keeps its limits (set by judgement).
 FARTHEST = 0.999  # Slower steps than at this quantile are not tried.
 BISECTIONS = 8  # The largest slowdown is found to within 1/256 of the interval's logarithm.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount, significant
 from whichgpu.decide.answer.build_answer import UNABLE, VERIFY_GPU
+from whichgpu.decide.answer.other_engines import EngineLine
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import TermLine
@@ -71,6 +74,17 @@ def _term(line: TermLine) -> Message:
     return msg("recommend.term-price", term=msg(f"term.{line.term}"), price=price)
 
 
+def _engine(one: EngineLine, answer: RecommendAnswer) -> Message:
+    """Return a message with another engine's speed, and for a run its cost on the answer's machine."""
+    values = {"name": one.engine, "speed": significant(one.speed, 2)}
+    if answer.kind != "run" or one.speed <= 0:
+        return msg("recommend.engine", **values)
+    cost = answer.answer.cost
+    return msg(
+        "recommend.engine-cost", cost=format_amount(cost.amount / Decimal(str(one.speed))), currency=cost.currency, **values
+    )
+
+
 def _lines(answer: RecommendAnswer) -> list[Message]:
     """Return the messages under the table of candidates (costs, reasons, assumptions), in reading order."""
     best, kind = answer.answer, answer.kind
@@ -105,7 +119,7 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
     lines += [msg("recommend.host", what=one) for one in answer.host]
     lines += [msg("recommend.assumed", what=one) for one in answer.assumptions]
     if answer.engines:
-        others = tuple(msg("recommend.engine", name=one.engine, speed=significant(one.speed, 2)) for one in answer.engines)
+        others = tuple(_engine(one, answer) for one in answer.engines)
         lines.append(msg("recommend.engines", what=others))
     counts = answer.rejected.reasons.items()
     why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=f"{n:,}") for name, n in counts if n)
