@@ -39,7 +39,7 @@ from whichgpu.workload.workload import Workload
 
 ANY_MODEL = Mlp("reference mix", (1, 1))  # This placeholder is used if the question names no model.
 MIXED_PRECISION = "amp-bf16"  # All weights of language models are trained with fp32 master weights, as most recipes do.
-MIN_WORK_SHARE = 0.001  # At least this share of a deadline counts as time for work, however long machines take to start (assumed).
+MIN_WORK_SHARE = 0.001  # Share of a deadline that counts as time for work at least, however long machines start (assumed).
 CARDS_AT_HOME = 2.0  # A desktop takes at most this many cards by default (assumed).
 
 
