@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import whichgpu
 from tests.copies import copy_tables
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
@@ -224,3 +225,52 @@ def test_a_config_that_cannot_be_read_is_a_data_error_naming_the_model(copy: Pat
     with pytest.raises(DataError, match="gpt2") as caught:
         _ = Catalog(copy).models
     assert caught.value.kind == "bad-data"
+
+
+FROZEN = 53_120  # scales and offsets of a ResNet-50's batch normalisations, which torchvision's detectors freeze and do not count
+AUXILIARY = 2_365_205  # head on the third stage that torchvision's segmenters have in their weights, and which is not run here
+MASK_POSITIONS = 2 * 128  # random matrix of Segment Anything's positions, a constant
+# Parameters as published: Ultralytics' model files, torchvision's table of weights, the repositories of DETR, SAM and SegFormer.
+DETECTORS = {
+    "yolov5n": 1_872_157,
+    "yolov5s": 7_235_389,
+    "yolov5m": 21_190_557,
+    "yolov5l": 46_563_709,
+    "yolov5x": 86_749_405,
+    "yolov8n": 3_157_200,
+    "yolov8s": 11_166_560,
+    "yolov8m": 25_902_640,
+    "yolov8l": 43_691_520,
+    "yolov8x": 68_229_648,
+    "yolo11n": 2_624_080,
+    "yolo11s": 9_458_752,
+    "yolo11m": 20_114_688,
+    "yolo11l": 25_372_160,
+    "yolo11x": 56_966_176,
+    "fasterrcnn_resnet50_fpn": 41_755_286 + FROZEN,
+    "retinanet_resnet50_fpn": 34_014_999 + FROZEN,
+    "fcos_resnet50_fpn": 32_269_600 + FROZEN,
+    "ssdlite320_mobilenet_v3_large": 3_440_060,
+    "fcn_resnet50": 35_322_218 - AUXILIARY,
+    "deeplabv3_resnet50": 42_004_074 - AUXILIARY,
+    "lraspp_mobilenet_v3_large": 3_221_538,
+    "detr_resnet50": 41_524_768,
+    "sam_vit_b": 93_735_472 + MASK_POSITIONS,
+    "sam_vit_l": 312_342_832 + MASK_POSITIONS,
+    "sam_vit_h": 641_090_608 + MASK_POSITIONS,
+    "segformer_b0": 3_752_694,
+    "r3d_18": 33_371_472,
+    "mc3_18": 11_695_440,
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), DETECTORS.items())
+def test_detectors_and_segmenters_have_their_published_parameters(name: str, parameters: int) -> None:
+    assert load_table(name).parameters == parameters
+
+
+@pytest.mark.parametrize("name", ["yolov8m", "yolo11x", "faster-rcnn", "detr", "segment-anything", "deeplabv3", "segformer"])
+def test_detectors_and_segmenters_are_estimated_by_name(name: str) -> None:
+    answer = whichgpu.estimate("train", name, gpu="RTX 4090", batch=8)
+    assert answer.time is not None
+    assert answer.memory.value > 2**30
