@@ -17,7 +17,7 @@ from whichgpu.surface.web.reader_language import language_of
 from whichgpu.surface.web.rendering import CONTENT_TYPES
 from whichgpu.surface.web.responses import FOREVER, REVALIDATE, HttpRefusal, answer_response, refusal_response
 from whichgpu.surface.web.rest.routes import api_routes
-from whichgpu.surface.web.routes import ask_worker, endpoint
+from whichgpu.surface.web.routes import Handler, ask_worker, endpoint
 from whichgpu.surface.web.server.gate import AccessRules, Gate
 from whichgpu.surface.web.server.metrics import RequestMeter
 from whichgpu.surface.web.server.service import Service, page_question
@@ -26,6 +26,7 @@ from whichgpu.surface.web.vega_bundle import is_cached
 from whichgpu.surface.web.views import START
 
 FORMATS = {"": "html", "html": "file", "json": "json", "csv": "csv", "md": "md"}  # Formats of a page by the ending of its URL.
+CHART_ENDINGS = {"svg": "svg", "png": "png", "values.csv": "values"}  # Formats of one chart by the ending of its URL.
 STATUS_KINDS = {404: "not-found", 405: "method"}
 
 
@@ -47,8 +48,8 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
             Route("/static/{digest}/{name}", endpoint(static_file)),
             Route("/assets/vega.js", endpoint(script)),
             Route("/", endpoint(first)),
-            Route("/{name}/{chart}.svg", endpoint(picture)),
-            Route("/{name}/{subject}/{chart}.svg", endpoint(subject_picture)),
+            *(Route(f"/{{name}}/{{chart}}.{ending}", endpoint(chart_route(ending))) for ending in CHART_ENDINGS),
+            *(Route(f"/{{name}}/{{subject}}/{{chart}}.{ending}", endpoint(chart_route(ending))) for ending in CHART_ENDINGS),
             Route("/{name}/{subject}", endpoint(subject_page)),
             Route("/{name}", endpoint(page)),
         ],
@@ -82,14 +83,13 @@ async def subject_page(request: Request, name: str, subject: str) -> Response:
     return await _page(request, name, "html", subject=subject)
 
 
-async def subject_picture(request: Request, name: str, subject: str, chart: str) -> Response:
-    """Respond with one chart of the page of a GPU, model or instance as SVG."""
-    return await _page(request, name, "svg", chart, subject)
+def chart_route(ending: str) -> Handler:
+    """Return the handler of one chart of a page, or of the page of a GPU, model or instance, as SVG, PNG or CSV of its values."""
 
+    async def chart_file(request: Request, name: str, chart: str, subject: str | None = None) -> Response:
+        return await _page(request, name, CHART_ENDINGS[ending], chart, subject)
 
-async def picture(request: Request, name: str, chart: str) -> Response:
-    """Respond with one chart of a page as SVG."""
-    return await _page(request, name, "svg", chart)
+    return chart_file
 
 
 async def static_file(request: Request, name: str, digest: str | None = None) -> Response:
@@ -108,7 +108,7 @@ async def script(request: Request) -> Response:
 
 async def _page(request: Request, name: str, ending: str, chart: str = "", subject: str | None = None) -> Response:
     question = page_question(name, ending, request.url.query, language_of(request).code, chart, subject)
-    return answer_response(request, await ask_worker(request, question, drawing=ending in ("svg", "file")))
+    return answer_response(request, await ask_worker(request, question, drawing=ending in ("svg", "png", "file")))
 
 
 async def _http_error(request: Request, problem: Exception) -> Response:

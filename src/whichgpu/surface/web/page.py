@@ -73,9 +73,9 @@ class Page(msgspec.Struct, frozen=True):
         """Return the URL of this page with the same field values as .json, .csv, .md or .html."""
         return with_language(address(self.view, self.state, f".{ending}"), language_in(self.query))
 
-    def chart_url(self, chart: str) -> str:
-        """Return the URL of a chart of this page as SVG."""
-        return with_language(address(self.view, self.state, f"/{chart}.svg"), language_in(self.query))
+    def chart_url(self, chart: str, ending: str = "svg") -> str:
+        """Return the URL of a chart of this page as SVG, as PNG, or of its values as CSV (`values.csv`)."""
+        return with_language(address(self.view, self.state, f"/{chart}.{ending}"), language_in(self.query))
 
     def number(self, name: str, high: int) -> int:
         """Return the whole number in a field, limited to the range from 1 to `high`."""

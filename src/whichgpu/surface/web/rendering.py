@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -38,7 +38,8 @@ HERE = Path(__file__).parent
 HTML = "text/html; charset=utf-8"
 FORMATS = {"json": "json", "csv": "csv", "md": "markdown"}  # Formats of commands by ending of the URL.
 CONTENT_TYPES = {ending: COMMAND_TYPES[format] for ending, format in FORMATS.items()}
-CONTENT_TYPES |= {"html": HTML, "file": HTML, "part": COMMAND_TYPES["json"], "svg": "image/svg+xml"}
+CONTENT_TYPES |= {"html": HTML, "file": HTML, "part": COMMAND_TYPES["json"], "svg": "image/svg+xml", "png": "image/png"}
+PNG_SCALE = 2.0  # Pixels of a PNG per pixel of the page.
 FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% block answer %}{{ inside }}{% endblock %}'
 
 
@@ -104,8 +105,8 @@ def render_framed(inside: Markup, title: str, language: Language, query: str) ->
 def _render(page: Page, content: PageContent, ending: str, chart: str | None) -> HttpReply:
     if ending in FORMATS:
         return _render_data(page, content, ending)
-    if ending == "svg":
-        return _render_chart(content, chart or "")
+    if ending in CHART_RENDERERS:
+        return _render_chart(content, chart or "", ending)
     if content.location:
         return HttpReply(303, CONTENT_TYPES["html"], b"", {"Location": content.location})
     context = _common(page.name, page.language, page.query) | _page_context(page, content)
@@ -139,12 +140,36 @@ def _render_data(page: Page, content: PageContent, ending: str) -> HttpReply:
     return HttpReply(content.status, CONTENT_TYPES[ending], tables.text_of(write, header, rows).encode())
 
 
-def _render_chart(content: PageContent, chart: str) -> HttpReply:
-    import vl_convert
-
+def _render_chart(content: PageContent, chart: str, ending: str) -> HttpReply:
     if chart not in content.charts:
         raise UnknownName("unknown-chart", msg("error.unknown-chart", name=chart[:80]), None, tuple(content.charts))
-    return HttpReply(200, CONTENT_TYPES["svg"], vl_convert.vegalite_to_svg(content.charts[chart]).encode())
+    content_type = CONTENT_TYPES.get(ending, CONTENT_TYPES["csv"])
+    return HttpReply(200, content_type, CHART_RENDERERS[ending](content.charts[chart]))
+
+
+def _svg(spec: dict[str, Any]) -> bytes:
+    import vl_convert  # Imported here: it takes seconds to load.
+
+    return vl_convert.vegalite_to_svg(spec).encode()
+
+
+def _png(spec: dict[str, Any]) -> bytes:
+    import vl_convert
+
+    return vl_convert.vegalite_to_png(spec, scale=PNG_SCALE)
+
+
+def _values(spec: dict[str, Any]) -> bytes:
+    """Return the values that a chart draws as CSV, those of its layers below each other."""
+    layers = [one["data"]["values"] for one in (spec, *spec.get("layer", ())) if one.get("data", {}).get("values")]
+    records = [record for values in layers for record in values]
+    header = list(dict.fromkeys(name for record in records for name in record))
+    rows = [[record.get(name, "") for name in header] for record in records]
+    return tables.text_of(tables.write_csv, header, rows).encode()
+
+
+# Renderers of one chart by format.
+CHART_RENDERERS: dict[str, Callable[[dict[str, Any]], bytes]] = {"svg": _svg, "png": _png, "values": _values}
 
 
 def _common(name: str, language: Language, query: str) -> dict[str, Any]:

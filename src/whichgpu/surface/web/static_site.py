@@ -25,7 +25,7 @@ SCRIPT = "assets/vega.js"
 # Parts that need a server: forms, other formats, other languages, images of charts, the list of names for completion.
 _NEEDS_SERVER = re.compile(
     r'<form class="(?:ask|filters)[^"]*".*?</form>|<input type="checkbox" class="fold-box"[^>]*><label class="fold".*?</label>'
-    r'|<ul class="twins">.*?</ul>|<div class="languages".*?</div>|<noscript>.*?</noscript>|<datalist .*?</datalist>',
+    r'|<ul class="(?:twins|downloads)".*?</ul>|<div class="languages".*?</div>|<noscript>.*?</noscript>|<datalist .*?</datalist>',
     re.DOTALL,
 )
 _CHOOSER = re.compile(r'<form [^>]*id="basket"[^>]*>(.*?)</form>', re.DOTALL)  # The table of GPUs, with boxes to choose some.
