@@ -11,7 +11,7 @@ SEGMENTATION = (
     "fcn_resnet50 fcn_resnet101 deeplabv3_resnet50 deeplabv3_resnet101 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large"
 ).split()
 DETECTION = {"retinanet_resnet50_fpn": 800, "fcos_resnet50_fpn": 800, "ssdlite320_mobilenet_v3_large": 320}
-VIDEO = {"r3d_18": 112, "mc3_18": 112, "r2plus1d_18": 112, "s3d": 224, "mvit_v1_b": 224, "mvit_v2_s": 224}
+VIDEO = {"r3d_18": 112, "mc3_18": 112}
 FRAMES = 16
 SIZES: dict[str, tuple[int, ...]] = (
     dict.fromkeys(SEGMENTATION, (520,))

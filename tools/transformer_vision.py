@@ -1,4 +1,4 @@
-"""Detectors and segmenters of the transformers library for the tracer (DETR, RT-DETR, SAM, SegFormer), without matching of boxes.
+"""Detectors and segmenters of the transformers library for the tracer (DETR, SAM, SegFormer), without matching of boxes.
 
 Sizes are those of the published configs (`config.json` of each repository).
 """
@@ -16,7 +16,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "sam_vit_b": (1024,),
     "sam_vit_l": (1024,),
     "sam_vit_h": (1024,),
-    **{f"segformer_b{number}": (512,) for number in range(6)},
+    **{f"segformer_b{number}": (512,) for number in (0, 1, 2, 5)},
 }
 SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
     name: lambda side: (3, side, side * 4 // 3)
@@ -27,8 +27,6 @@ SEGFORMERS = {  # Widths and depths of the four stages, and the decoder's width.
     "0": ((32, 64, 160, 256), (2, 2, 2, 2), 256),
     "1": ((64, 128, 320, 512), (2, 2, 2, 2), 256),
     "2": ((64, 128, 320, 512), (3, 4, 6, 3), 768),
-    "3": ((64, 128, 320, 512), (3, 4, 18, 3), 768),
-    "4": ((64, 128, 320, 512), (3, 8, 27, 3), 768),
     "5": ((64, 128, 320, 512), (3, 6, 40, 3), 768),
 }
 

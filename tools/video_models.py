@@ -7,6 +7,7 @@ Sizes of the networks are those of the published configs, which are the defaults
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
@@ -75,6 +76,13 @@ def _cogvideox(library: Any, layers: int, heads: int, rotary: bool) -> Any:
     )
 
 
+def _cogvideox_autoencoder(library: Any) -> Any:
+    """Return CogVideoX's autoencoder; its convolutions are split above 2 GB of input only, which the tracer's batch has."""
+    blocks = import_module("diffusers.models.autoencoders.autoencoder_kl_cogvideox")
+    blocks.CogVideoXSafeConv3d.forward = load_torch().nn.Conv3d.forward
+    return library.AutoencoderKLCogVideoX()
+
+
 NETWORKS = {
     "wan21_1_3b_transformer": lambda library: library.WanTransformer3DModel(num_layers=30, num_attention_heads=12, ffn_dim=8960),
     "wan_14b_transformer": lambda library: library.WanTransformer3DModel(),
@@ -83,7 +91,7 @@ NETWORKS = {
     "ltx_video_vae_decoder": lambda library: library.AutoencoderKLLTXVideo(),
     "cogvideox_2b_transformer": lambda library: _cogvideox(library, 30, 30, False),
     "cogvideox_5b_transformer": lambda library: _cogvideox(library, 42, 48, True),
-    "cogvideox_vae_decoder": lambda library: library.AutoencoderKLCogVideoX(),
+    "cogvideox_vae_decoder": lambda library: _cogvideox_autoencoder(library),
     "hunyuan_video_transformer": lambda library: library.HunyuanVideoTransformer3DModel(),
     "hunyuan_video_vae_decoder": lambda library: library.AutoencoderKLHunyuanVideo(),
 }

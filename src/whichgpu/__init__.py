@@ -179,6 +179,13 @@ def set_language(code: str) -> None:
     set_current_language(language_code(str(code)))
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magic `%whichgpu` to a notebook: `%load_ext whichgpu`, then `%whichgpu fit llama-3.1-8b --gpu L4`."""
+    from whichgpu.surface.python.magic import register
+
+    register(shell)
+
+
 if not TYPE_CHECKING:  # Checkers know the names from above.
 
     def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import whichgpu
 from tests.copies import copy_tables
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
@@ -78,6 +79,14 @@ PUBLISHED = {
     "stable-diffusion-3.5-large": 8_056_627_520,
     "pixart-sigma": 610_856_096,
     "sana-1.6b": 1_604_462_752,
+    "qwen-image": 20_430_401_088,
+    "wan2.1-1.3b": 1_418_996_800,
+    "wan2.1-14b": 14_288_491_584,
+    "wan2.2-a14b": 14_288_491_584,  # each of its two transformers
+    "ltx-video-2b": 1_923_385_472,
+    "cogvideox-2b": 1_693_783_872,
+    "cogvideox-5b": 5_570_283_072,
+    "hunyuanvideo": 12_821_012_544,
 }
 # Spellings met in the wild, and the model each means.
 TYPED = {
@@ -138,7 +147,7 @@ def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> N
     assert set(FAMILIES) <= {model.config["model_type"] for model in catalog.models}
     kinds = Counter(model.kind for model in catalog.models)
     assert min(kinds["transformer"], kinds["vision"]) >= 50
-    assert kinds["diffusion"] == 9
+    assert kinds["diffusion"] == 17
     assert kinds["recommendation"] == 1
 
 
@@ -162,7 +171,8 @@ def test_our_own_count_of_every_config_is_the_stated_one(catalog: Catalog) -> No
 def test_traced_models_name_a_table_and_the_image_they_were_made_for(catalog: Catalog) -> None:
     traced = {model.id: model.config for model in catalog.models if model.config["model_type"] == "traced"}
     assert {key for config in traced.values() for key in config} == {"model_type", "table", "image", "denoiser", "pipeline"}
-    assert len({config["table"] for config in traced.values()}) == len(traced)
+    shared = {"wan2.2-a14b"}  # Its two transformers have the sizes of Wan 2.1 14B's.
+    assert len({config["table"] for config in traced.values()}) == len(traced) - len(shared)
     assert [traced[id]["image"] for id in ("resnet50", "inception_v3", "efficientnet_b7", "ssd300_vgg16")] == [224, 299, 600, 300]
 
 
@@ -215,3 +225,52 @@ def test_a_config_that_cannot_be_read_is_a_data_error_naming_the_model(copy: Pat
     with pytest.raises(DataError, match="gpt2") as caught:
         _ = Catalog(copy).models
     assert caught.value.kind == "bad-data"
+
+
+FROZEN = 53_120  # scales and offsets of a ResNet-50's batch normalisations, which torchvision's detectors freeze and do not count
+AUXILIARY = 2_365_205  # head on the third stage that torchvision's segmenters have in their weights, and which is not run here
+MASK_POSITIONS = 2 * 128  # random matrix of Segment Anything's positions, a constant
+# Parameters as published: Ultralytics' model files, torchvision's table of weights, the repositories of DETR, SAM and SegFormer.
+DETECTORS = {
+    "yolov5n": 1_872_157,
+    "yolov5s": 7_235_389,
+    "yolov5m": 21_190_557,
+    "yolov5l": 46_563_709,
+    "yolov5x": 86_749_405,
+    "yolov8n": 3_157_200,
+    "yolov8s": 11_166_560,
+    "yolov8m": 25_902_640,
+    "yolov8l": 43_691_520,
+    "yolov8x": 68_229_648,
+    "yolo11n": 2_624_080,
+    "yolo11s": 9_458_752,
+    "yolo11m": 20_114_688,
+    "yolo11l": 25_372_160,
+    "yolo11x": 56_966_176,
+    "fasterrcnn_resnet50_fpn": 41_755_286 + FROZEN,
+    "retinanet_resnet50_fpn": 34_014_999 + FROZEN,
+    "fcos_resnet50_fpn": 32_269_600 + FROZEN,
+    "ssdlite320_mobilenet_v3_large": 3_440_060,
+    "fcn_resnet50": 35_322_218 - AUXILIARY,
+    "deeplabv3_resnet50": 42_004_074 - AUXILIARY,
+    "lraspp_mobilenet_v3_large": 3_221_538,
+    "detr_resnet50": 41_524_768,
+    "sam_vit_b": 93_735_472 + MASK_POSITIONS,
+    "sam_vit_l": 312_342_832 + MASK_POSITIONS,
+    "sam_vit_h": 641_090_608 + MASK_POSITIONS,
+    "segformer_b0": 3_752_694,
+    "r3d_18": 33_371_472,
+    "mc3_18": 11_695_440,
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), DETECTORS.items())
+def test_detectors_and_segmenters_have_their_published_parameters(name: str, parameters: int) -> None:
+    assert load_table(name).parameters == parameters
+
+
+@pytest.mark.parametrize("name", ["yolov8m", "yolo11x", "faster-rcnn", "detr", "segment-anything", "deeplabv3", "segformer"])
+def test_detectors_and_segmenters_are_estimated_by_name(name: str) -> None:
+    answer = whichgpu.estimate("train", name, gpu="RTX 4090", batch=8)
+    assert answer.time is not None
+    assert answer.memory.value > 2**30

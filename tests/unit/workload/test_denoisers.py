@@ -152,11 +152,17 @@ PUBLISHED = {
     "flux.1-schnell": (4, False, 1024, 83_819_683),
     "pixart-sigma": (20, True, 1024, 83_653_863),
     "sana-1.6b": (20, True, 1024, 312_250_275),
+    "qwen-image": (50, True, 1024, 126_892_531),
+    "wan2.1-1.3b": (50, True, 480, 126_892_531),
+    "wan2.2-a14b": (40, True, 480, 126_892_531),
+    "ltx-video": (50, True, 512, 419_193_649),
+    "cogvideox-5b": (50, True, 480, 215_583_907),
+    "hunyuanvideo": (50, False, 720, 246_478_803),
 }
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_a_picture_is_made_as_its_published_pipeline_makes_it(model: str) -> None:
+def test_a_picture_or_video_is_made_as_its_published_pipeline_makes_it(model: str) -> None:
     steps, guidance, image, vae = PUBLISHED[model]
     answer = whichgpu.estimate("batch", model, gpu="A100 SXM 80GB", precision="bf16")
     request = answer.request
@@ -229,3 +235,55 @@ def test_other_models_are_counted_as_before() -> None:
     assert answer.throughput is not None
     assert answer.throughput.unit == "samples/s"
     assert not [one for one in answer.warnings if one.id.startswith("note.denoiser")]
+
+
+@pytest.mark.parametrize(
+    ("model", "frames"), [("wan2.1-1.3b", 81), ("ltx-video", 161), ("cogvideox-5b", 49), ("hunyuanvideo", 129)]
+)
+def test_a_video_has_the_frames_of_its_published_pipeline(model: str, frames: int) -> None:
+    reply = call("estimate", "batch", model, "--gpu", "H100 SXM")
+    assert "one video takes" in reply.err
+    assert f"a video of {frames} frames" in reply.err
+    answer = whichgpu.estimate("batch", model, gpu="H100 SXM")
+    assert answer.throughput is not None
+    assert (answer.request["frames"], answer.throughput.unit) == (frames, "videos/s")
+
+
+def test_more_frames_take_more_time_than_in_proportion() -> None:
+    short, usual = (whichgpu.estimate("batch", "wan2.1-14b", gpu="H100 SXM", frames=frames) for frames in (41, 81))
+    assert short.time is not None
+    assert usual.time is not None
+    # 11 and 21 latent frames: in proportion, at least, and at most with the square.
+    assert 21 / 11 < usual.time.value / short.time.value < (21 / 11) ** 2
+
+
+def test_more_frames_need_more_memory_if_the_video_is_decoded_at_once() -> None:
+    short, usual = (whichgpu.fit("ltx-video", frames=frames).memory_parts["temporary"].value for frames in (81, 161))
+    assert usual / short == pytest.approx(21 / 11, rel=0.02)  # latent frames
+
+
+def test_frames_have_no_effect_on_pictures() -> None:
+    answer = whichgpu.estimate("batch", UNET, gpu="L4", frames=81)
+    assert "warning.unused-model" in ids(answer.warnings)
+
+
+def test_two_denoisers_are_loaded_and_one_runs() -> None:
+    one, two = (whichgpu.estimate("batch", model, gpu="H200 SXM", denoising_steps=40) for model in ("wan2.1-14b", "wan2.2-a14b"))
+    assert two.memory_parts["weights"].value == 2 * one.memory_parts["weights"].value
+    assert one.time == two.time
+    offloaded = whichgpu.estimate("batch", "wan2.2-a14b", gpu="H200 SXM", offload="parts")
+    assert offloaded.memory_parts["weights"].value == one.memory_parts["weights"].value
+
+
+def test_guidance_in_turn_doubles_the_time_and_not_the_memory() -> None:
+    guided, plain = (whichgpu.estimate("batch", "qwen-image", gpu="H200 SXM", guidance=guidance) for guidance in (True, False))
+    assert guided.memory.value == plain.memory.value
+    assert guided.time is not None
+    assert plain.time is not None
+    assert 1.9 < guided.time.value / plain.time.value < 2.0
+
+
+def test_a_recommendation_counts_videos() -> None:
+    reply = call("recommend", "images", "wan2.1-1.3b", "--as-of", DAY)
+    assert "a thousand videos" in reply.out + reply.err
+    assert "picture" not in reply.out

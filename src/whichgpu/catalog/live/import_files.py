@@ -18,7 +18,7 @@ from typing import IO, cast
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.units import MIB
-from whichgpu.catalog.live.layouts import gpuhunt, price_list, skypilot
+from whichgpu.catalog.live.layouts import focus, gpuhunt, price_list, skypilot
 from whichgpu.catalog.live.price_store import open_for_writing_lazily
 from whichgpu.catalog.live.refresh import RefreshOutcome, SourceProblem, read_first_row, reader_digest
 from whichgpu.catalog.live.resolve import Resolver
@@ -124,6 +124,9 @@ def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack
         return iter(
             [PriceBatch("gpuhunt", scope, gpuhunt.gpuhunt_rows(lines, scope, resolver.machine_of, read), day, day, read=read)]
         )
+    if focus.is_layout(header):
+        rows = focus.focus_rows(lines, resolver.machine_of, read)
+        return iter([PriceBatch(OWN_LIST, scope, rows, day, complete=False, read=read)])
     if price_list.is_layout(header):
         complete = not price_list.is_dated(header)
         return iter([PriceBatch(OWN_LIST, scope, price_list.own_csv_rows(lines, read), day, complete=complete, read=read)])

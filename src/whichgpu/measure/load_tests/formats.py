@@ -1,4 +1,4 @@
-"""Readers of result files: vllm bench serve, SGLang bench_serving, GuideLLM, genai-perf and AIPerf, llama-bench, MLPerf.
+"""Readers of result files: vllm bench serve, SGLang bench_serving, GuideLLM, inference-perf, AIPerf, llama-bench, MLPerf.
 
 Each returns the steps in a document, or None if it is not of its format.
 """
@@ -16,6 +16,7 @@ from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile, needed
 from whichgpu.workload.config_files.model_names import gguf_parts
 
 Tests = tuple[LoadTest, ...]
+MAX_TOKEN_MISMATCH = 0.02  # Largest share by which a client may count other tokens than the server (assumed).
 MLPERF_MARK = "MLPerf Results Summary"
 # Engines by the names that load-testing tools give their backends.
 ENGINE_OF_BACKEND = {
@@ -130,6 +131,29 @@ def _guidellm(document: Any) -> Tests | None:
     return tuple(tests)
 
 
+def _inference_perf(document: Any) -> Tests | None:
+    """Read a stage or summary of requests of inference-perf (Kubernetes SIG); a client's count of tokens is not believed."""
+    successes = document.get("successes") if isinstance(document, Mapping) else None
+    if not isinstance(successes, Mapping) or "load_summary" not in document:
+        return None
+
+    def values(name: str, parent: Mapping[str, Any] = successes) -> Mapping[str, Any]:
+        inner = parent.get(name)
+        return inner if isinstance(inner, Mapping) else {}
+
+    throughput, latency = values("throughput"), values("latency")
+    rate = needed(throughput, "requests_per_sec")
+    written = needed(throughput, "output_tokens_per_sec") / rate  # These are the tokens by which its times were divided.
+    by_server = number(values("output_tokens"), "mean")
+    if by_server is not None and abs(written / by_server - 1) > MAX_TOKEN_MISMATCH:
+        raise UnusableFile("its times are per token of the client's tokenizer: run it with use_server_output_tokens")
+    read = needed(values("prompt_tokens") or values("prompt_len"), "mean")
+    per_token = values("time_per_output_token", latency)
+    median = number(per_token, "median") or number(per_token, "p50")
+    count = number(successes, "count") or 1.0
+    return (served_decode_step("inference-perf", rate, read, written, needed(per_token, "mean"), median, False, count),)
+
+
 def _aiperf(document: Any) -> Tests | None:
     """Read a summary of genai-perf or AIPerf."""
     if not isinstance(document, Mapping) or "inter_token_latency" not in document or "request_throughput" not in document:
@@ -223,4 +247,4 @@ def _day(value: Any) -> str | None:
     return "-".join(match.groups()) if match else None
 
 
-READERS: tuple[Callable[[Any], Tests | None], ...] = (_bench_serving, _guidellm, _aiperf, _llama_bench)
+READERS: tuple[Callable[[Any], Tests | None], ...] = (_bench_serving, _guidellm, _inference_perf, _aiperf, _llama_bench)

@@ -32,6 +32,19 @@ GUIDELLM = {
         }
     ]
 }
+# As inference-perf writes a stage (inference_perf/reportgen/base.py); earlier releases have `prompt_len` for `prompt_tokens`.
+INFERENCE_PERF: dict[str, Any] = {
+    "load_summary": {"count": 100, "requested_rate": 2.0, "achieved_rate": 2.0},
+    "successes": {
+        "count": 100,
+        "latency": {"time_per_output_token": {"mean": 0.020, "median": 0.019}, "time_to_first_token": {"mean": 0.08}},
+        "throughput": {"requests_per_sec": 2.0, "output_tokens_per_sec": 202.0, "input_tokens_per_sec": 2000.0},
+        "prompt_tokens": {"total": 100_000.0, "mean": 1000.0},
+        "output_len": {"mean": 101.0},
+        "output_tokens": {"total": 10_100.0, "mean": 101.0},
+    },
+    "failures": {"count": 0},
+}
 AIPERF = {
     "request_throughput": {"unit": "requests/sec", "avg": 2.0},
     "request_count": {"avg": 100.0},
@@ -67,6 +80,11 @@ Median ITL (ms):                         18.00
 """
 
 
+def changed(name: str, value: object, **more: object) -> dict[str, Any]:
+    """A stage of inference-perf with another value of its successes."""
+    return INFERENCE_PERF | {"successes": INFERENCE_PERF["successes"] | {name: value} | more}
+
+
 def read(document: object) -> LoadTest:
     [test] = read_load_tests((document if isinstance(document, str) else json.dumps(document)).encode())
     return test
@@ -80,6 +98,8 @@ def read(document: object) -> LoadTest:
         (json.dumps(SGLANG) + "\n", "sglang.bench_serving", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
         (PRINTED, "sglang.bench_serving", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
         (GUIDELLM, "guidellm", 0.019, MAX_SHARE_OF_MEAN),
+        (INFERENCE_PERF, "inference-perf", 0.019, MAX_SHARE_OF_MEAN),
+        (changed("prompt_tokens", None, prompt_len={"mean": 1000.0}), "inference-perf", 0.019, MAX_SHARE_OF_MEAN),
         (AIPERF, "aiperf", 0.019, MAX_SHARE_OF_MEAN),
     ],
 )
@@ -132,6 +152,9 @@ def test_mlperf_is_seconds_per_sample() -> None:
         VLLM | {"total_output_tokens": 100},
         SGLANG | {"accept_length": 2.5},
         AIPERF | {"inter_token_latency": {"unit": "furlong", "avg": 1.0}},
+        changed("output_tokens", {"mean": 57.0}),  # counted by the client's tokenizer
+        changed("latency", {"time_per_output_token": None}),  # not streamed
+        changed("throughput", {}),
         LLAMA_ROW | {"n_gen": 3},
         LLAMA_ROW | {"n_depth": 3},
         LLAMA_ROW | {"avg_ts": "fast"},
