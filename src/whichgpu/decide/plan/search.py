@@ -137,7 +137,7 @@ class _MarginSearch:
         The formulas of capacity are cautious, so a fleet may keep its objectives with less.
         """
         for headroom in SMALL_HEADROOMS:
-            if not self._holding() or self._holding()[0] is not self.trials[0] or not self._may_solve():
+            if not self._holding() or not self._may_solve():
                 return
             candidate = self._solve(_Candidate(0.0, {one.name: Margins(headroom) for one in self.inputs.models}))
             if candidate.solution is None or candidate.solution.cost >= self._least_cost() * (1.0 - self.gap):
