@@ -30,7 +30,7 @@ from whichgpu.decide.requirements import Requirements, check_against_task, check
 from whichgpu.decide.work import SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
-from whichgpu.price.run import OfferTerms
+from whichgpu.price.run import OfferTerms, RunSettings
 from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Mlp, Shape
@@ -39,6 +39,7 @@ from whichgpu.workload.workload import Workload
 
 ANY_MODEL = Mlp("reference mix", (1, 1))  # This placeholder is used if the question names no model.
 MIXED_PRECISION = "amp-bf16"  # All weights of language models are trained with fp32 master weights, as most recipes do.
+MIN_WORK_SHARE = 0.001  # Share of a deadline that counts as time for work at least, however long machines start (assumed).
 CARDS_AT_HOME = 2.0  # A desktop takes at most this many cards by default (assumed).
 
 
@@ -149,6 +150,8 @@ class Question(msgspec.Struct, frozen=True):
             return None
         deadline = self.query.deadline
         seconds = parse_seconds(deadline) if isinstance(deadline, str) else deadline
+        if seconds is not None:  # Part of the time goes to the start of the machines.
+            seconds = max(seconds - RunSettings().startup, MIN_WORK_SHARE * seconds)
         return training_span(shape, work_of(workload, shape, None).amount, seconds)
 
     def _precisions(self, request: WorkloadRequest, quality: Quality) -> Callable[[Gpu], Mapping[str, str]]:

@@ -45,7 +45,7 @@ def alone_rows(
     for gpu in order[:max_kinds]:
         able = np.isfinite(guesses.get(gpu, np.inf))
         solution = solve(only_gpu(problem, gpu), ALONE_SECONDS, ALONE_GAP) if able else None
-        price, gpus = (money(solution.cost, currency), solution.max_gpus(problem)) if solution else (None, None)
+        price, gpus = (money(solution.bill, currency), solution.max_gpus(problem)) if solution else (None, None)
         rows.append(AloneRow(gpu, names[gpu], price, gpus))
     return tuple(rows)
 

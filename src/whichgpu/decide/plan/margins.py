@@ -20,6 +20,7 @@ from whichgpu.estimate.serving.curve import Objectives
 # Headroom: shares of replicas' time kept free. The largest ones suit fleets of a few lightly used machines, where a smaller
 # headroom changes nothing.
 HEADROOMS = (DEFAULT_HEADROOM, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
+SMALL_HEADROOMS = (0.08, 0.0)  # Less headroom than the default, tried if that makes a plan whose objectives hold cheaper.
 LATE_SHARES = (1.0, 0.5, 0.1)  # Shares of the requests beyond the percentile that the solver may serve late.
 LIMIT_FACTORS = (1.0, 0.8, 0.6, 0.4)  # Factors on the limits of the objectives that the solver plans for.
 

@@ -21,11 +21,11 @@ from whichgpu.decide.plan.inputs import (
     silent,
     supply_of,
 )
-from whichgpu.decide.plan.margins import LARGE_STEPS, Margins, late_rates, planned_objectives, with_margins
+from whichgpu.decide.plan.margins import LARGE_STEPS, SMALL_HEADROOMS, Margins, late_rates, planned_objectives, with_margins
 from whichgpu.decide.plan.question import PlanQuestion
 from whichgpu.decide.plan.refusal import Refusal, refusal
-from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
-from whichgpu.decide.plan.solver.build import Formulation, build
+from whichgpu.decide.plan.simulate import SimulatedModel, simulate_model, simulate_plan
+from whichgpu.decide.plan.solver.build import Formulation, ServedModel, build
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.supply import Supply
@@ -33,6 +33,7 @@ from whichgpu.decide.plan.supply import Supply
 GAP = 0.01  # The solver stops at this distance from the proven bound, as a share of the cost.
 MAX_SOLVED, MAX_SIMULATED = 60, 20  # Most fleets solved, and most simulated, for one question.
 MAX_SMALL_STEPS = 4  # After this many simulated fleets, none of which holds, larger steps are tried.
+OTHER_SEEDS = (7919, 104729, 1299709)  # Added to the question's seed to draw other requests.
 PATIENCE = 2.0  # After this multiple of the solver's time limit, in processor seconds, no further fleet is solved.
 
 
@@ -126,7 +127,33 @@ class _MarginSearch:
                 self._large_steps()
                 if not self._holding():
                     break
+        if not self.fixed and self.question.simulate and all(_bounds_waits(one) for one in self.inputs.models):
+            self._less_headroom()
         return None
+
+    def _less_headroom(self) -> None:
+        """Try fleets with less headroom than the default if that is cheaper, until one misses its objectives in simulation.
+
+        The formulas of capacity are cautious, so a fleet may keep its objectives with less.
+        """
+        for headroom in SMALL_HEADROOMS:
+            if not self._holding() or not self._may_solve():
+                return
+            candidate = self._solve(_Candidate(0.0, {one.name: Margins(headroom) for one in self.inputs.models}))
+            if candidate.solution is None or candidate.solution.cost >= self._least_cost() * (1.0 - self.gap):
+                continue
+            trial = self._simulate(candidate)
+            if not trial.holds or not self._holds_with_other_requests(trial):
+                return
+            self.trials.append(trial)
+
+    def _holds_with_other_requests(self, trial: PlanTrial) -> bool:
+        """Return whether a fleet near its limits keeps its objectives with requests drawn from other seeds as well."""
+        return all(
+            simulate_model(trial.formulation, trial.solution, model, self.question.seed + other).holds
+            for model in range(len(self.inputs.models))
+            for other in OTHER_SEEDS
+        )
 
     def _may_solve(self) -> bool:
         return self.solved < MAX_SOLVED and process_time() - self.start < PATIENCE * self.question.time_limit
@@ -209,6 +236,11 @@ class _MarginSearch:
             if (key := tuple(margins.values())) not in self.seen:
                 self.seen.add(key)
                 self._push(_Candidate(candidate.cost, margins))
+
+
+def _bounds_waits(model: ServedModel) -> bool:
+    """Return whether a model's objectives limit how long requests wait, so that its simulation shows a queue that grows."""
+    return model.objectives.ttft_max is not None or model.objectives.latency_max is not None
 
 
 def search_plan(

@@ -18,6 +18,8 @@ from whichgpu.base.messages import Message, msg
 MAX_TOKENS = 10_000_000  # Largest number of input or output tokens of one request (assumed).
 MAX_SECONDS = 100 * 365.25 * 86400.0  # Latest arrival time accepted, a hundred years (set by judgement).
 
+USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+
 Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # How times are stated; `any`: dates or numbers of seconds.
 
 
@@ -45,7 +47,20 @@ def json_row(name: str, number: int, line: str) -> Mapping[str, Any]:
         raise wrong(name, number, msg("trace.not-json", why=str(problem))) from problem
     if not isinstance(row, dict):
         raise wrong(name, number, msg("trace.not-json", why=type(row).__name__))
-    return row
+    return with_usage(row)
+
+
+def with_usage(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row with the token counts of its `usage`, as in a logged reply of an OpenAI-compatible server or its gateway.
+
+    >>> with_usage({"created": 1, "usage": {"prompt_tokens": 7, "completion_tokens": 2}})["completion_tokens"]
+    2
+    """
+    reply = next((row[key] for key in ("response", "body") if isinstance(row.get(key), Mapping) and "usage" in row[key]), row)
+    usage = reply.get("usage")
+    if not isinstance(usage, Mapping):
+        return row
+    return {name: count for name, count in usage.items() if name in USAGE_FIELDS} | dict(row)
 
 
 def csv_row(name: str, number: int, line: str, header: Sequence[str]) -> Mapping[str, Any]:

@@ -7,7 +7,8 @@ Three formats are recognised by their columns (`SHAPES`), as CSV with a header o
     num_prefill_tokens, num_decode_tokens                lengths only (Vidur); the request rate gives the times
 
 and the plain format `time, prompt, output` (seconds). Its columns may have other common names (`COLUMN_ALIASES`), such as
-`prompt_tokens, output_tokens`, with or without a time. Only numbers are stored, a few bytes per request.
+`prompt_tokens, output_tokens`, with or without a time. Logged replies of OpenAI-compatible servers, one per line, are read too: a
+time and the counts in `usage`. Only numbers are stored, a few bytes per request.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ SHAPES: tuple[Columns, ...] = (
 )
 # Accepted names of the plain format's columns; a `timestamp` may hold dates or seconds, depending on its values.
 COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
-    "time": ("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
+    "time": (
+        *("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
+        *("start_time", "starttime", "created", "created_at", "@timestamp"),  # logs of servers and gateways
+    ),
     "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
     "output": (
         *("output", "output_tokens", "completion_tokens", "generated_tokens", "response_tokens", "decode_tokens"),
