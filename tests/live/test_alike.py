@@ -115,6 +115,16 @@ def test_small_stores_have_no_ranks(tmp_path: Path, folder: Path, catalog: Catal
     assert cheapest_live_offers(TODAY).left_out == {}
 
 
+def test_an_import_is_kept_if_its_offers_cannot_be_ranked(
+    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alike, "_STEPS", ("INSERT INTO no_such_table VALUES (1)",))
+    answer = catalog_import(price_list(tmp_path / "a.csv", 1), catalog=catalog, today=TODAY, folder=folder, trusting=True)
+    assert answer.kept
+    assert cheapest_live_offers(TODAY).left_out == {}
+    assert len(live_offers(TODAY)) > 100
+
+
 def test_a_recommendation_counts_the_offers_left_out(
     tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

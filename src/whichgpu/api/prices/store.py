@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import TextIO
@@ -12,7 +13,7 @@ import msgspec
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import StatusRequest
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.find import find_gpus
@@ -282,7 +283,10 @@ def _rank_offers(catalog: Catalog, folder: Path | None) -> None:
             prefixes[provider] = (*rules, *billing_prefixes(provider))
         return (provider, instance) in machines or instance.startswith(prefixes[provider])
 
-    with open_for_writing(folder) as connection:
+    with (
+        suppress(DataError),
+        open_for_writing(folder) as connection,
+    ):  # Without ranks, as on a full disk, the store is read whole.
         rank_alike(connection, is_known)
 
 
