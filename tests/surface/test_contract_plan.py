@@ -285,7 +285,7 @@ def test_ranges_are_shown_and_an_objective_within_one_is_named(planned: dict[str
     message = call(*SERVE).err
     assert re.search(r"TPOT [\d.]+ ms \([\d.]+ ms to [\d.]+ m?s\)", message)
     assert message.count("is inside that range") == len(check["unsure"])
-    assert "with 15% headroom per replica (--headroom), no mix" in message
+    assert f"with {planned['headroom']:.0%} headroom per replica (--headroom), no mix" in message
 
 
 def test_without_objectives_none_is_reported_as_met() -> None:
