@@ -43,7 +43,7 @@ def training_span(shape: Shape, tokens: float | None, deadline: float | None) ->
     in_time = 0.0
     if deadline and tokens:
         in_time = FLOPS_PER_PARAMETER * parameters.active * tokens / (deadline * REFERENCE_FLOPS)
-    if in_memory * ROOM <= MACHINE_GPUS and in_time * SLOWER <= MACHINE_GPUS:
+    if max(in_memory, in_time) * ROOM <= MACHINE_GPUS:
         return None
     low = in_time / FASTER if in_time / FASTER > MACHINE_GPUS else 1.0
     high = min(MAX_CLUSTER_GPUS, max(MACHINE_GPUS, in_memory * ROOM, in_time * SLOWER))

@@ -62,6 +62,7 @@ def _row(parameter: dict[str, Any], endpoint: Endpoint | None, path: str, langua
 def _form(path: str, table: str, language: Language) -> str:
     """Return a form that sends the request to an endpoint and displays the reply, which needs the page's script."""
     send = escape(language.text("web.send-request"))
-    buttons = "".join(f'<button type="submit" value="{ending}">{send} ({word})</button> ' for ending, word in FORMATS)
+    button = '<button type="submit" class="quiet"'
+    buttons = "".join(f'{button} value="{ending}">{send} ({word})</button> ' for ending, word in FORMATS)
     reply = '<p class="soft" data-status></p><pre tabindex="0" data-reply hidden></pre>'
     return f'<form method="get" action="{escape(path)}" data-try>{table}<p class="needs-js">{buttons}</p>{reply}</form>'

@@ -32,7 +32,7 @@ function wire(range) {
   const form = range.form;
   const follow = () => {
     range.value = String(toStep(range, Number(number.value) || Number(range.dataset.low)));
-    range.setAttribute("aria-valuetext", number.value);
+    range.setAttribute("aria-valuetext", number.value || String(toNumber(range)));
   };
   follow();
   range.addEventListener("input", () => {
