@@ -156,8 +156,8 @@ def test_every_table_has_every_pass_and_its_gradients_are_its_parameters(step: i
             cached = [kind for kind in rest if kind.label != "gradients"]
             # LeViT and EfficientFormer gather biases once for all forward passes, Qwen-Image stores rotary angles; nothing of
             # a batch may stay.
-            kept = key.startswith("infer") or table.name == "qwen_image_transformer"
-            assert not cached or (kept and not any(kind.size[1] for kind in cached)), (table.name, key)
+            stores_constants = key.startswith("infer") or table.name == "qwen_image_transformer"
+            assert not cached or (stores_constants and not any(kind.size[1] for kind in cached)), (table.name, key)
 
 
 def multiply_adds(operator: TableOperator, batch: int = 1) -> int:
