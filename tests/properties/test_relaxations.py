@@ -76,6 +76,7 @@ def test_the_smallest_budget_is_the_smallest(one: Question) -> None:
         one.ask(budget=less)
 
 
+@pytest.mark.long
 def test_the_smallest_deadline_is_the_smallest() -> None:
     one = with_constraints(TRAIN, deadline="2min", gpu="H100 SXM,A100")
     value = str(one.relaxations()["relax.deadline"].values["value"])

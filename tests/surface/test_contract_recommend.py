@@ -127,6 +127,7 @@ def test_no_candidate_lists_rejection_counts_and_the_smallest_relaxation() -> No
     assert call(*argv[:-4], "--budget", f"{money}usd", "--as-of", "2026-10-01").code == 0
 
 
+@pytest.mark.long
 def test_both_limits_moved_together_suffice() -> None:
     argv = ("recommend", "train", "llama-3.1-8b", "--deadline", "10min", "--budget", "1usd", "--as-of", "2026-10-01")
     error = assert_refused_json(call(*argv, "--json"), 1)

@@ -13,7 +13,11 @@ from tests.surface.cli import call
     [
         (("fit", "llama-3.1-8b", "--gpu", "H100 SXM", "--batch", "8"), ("--max-num-seqs=8", "--max-model-len=2304")),
         (("estimate", "serve", "llama-3.1-70b", "--gpu", "H100 SXM", "--gpus", "4", "--tp", "4"), ("--tensor-parallel-size=4",)),
-        (("recommend", "serve", "llama-3.1-8b", "--rate", "2/s", "--as-of", "2026-10-01"), ("--gpu-memory-utilization=0.92",)),
+        pytest.param(
+            ("recommend", "serve", "llama-3.1-8b", "--rate", "2/s", "--as-of", "2026-10-01"),
+            ("--gpu-memory-utilization=0.92",),
+            marks=pytest.mark.long,
+        ),
         (("plan", "llama-3.1-8b", "--rate", "2/s", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"), ("--max-num-seqs=",)),
     ],
 )

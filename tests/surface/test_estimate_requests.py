@@ -179,6 +179,7 @@ def a_long_file(tmp_path: Path) -> tuple[Path, int]:
     return path, len(texts) - 1
 
 
+@pytest.mark.long
 def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_text_names_needs_verdicts_and_speed(tmp_path: Path) -> None:
     assert "requests at once: " in reply.err
 
 
+@pytest.mark.long
 def test_a_training_config_runs_on_as_many_gpus_as_requested(tmp_path: Path) -> None:
     (tmp_path / "qlora.yml").write_text(AXOLOTL)
     one = call("explain", str(tmp_path / "qlora.yml"), "--gpu", "A100-SXM-80GB", "--json").json()

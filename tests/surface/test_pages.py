@@ -125,7 +125,9 @@ def test_pages_of_one_subject_are_linked_and_named_in_the_path() -> None:
     assert subject("fit", "t4").status == 404
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("gpus", "fit") else pytest.mark.long) for name in PAGES]
+)
 def test_twins_are_there_in_every_form(name: str) -> None:
     query = BRIEF.get(name, "")
     assert isinstance(json.loads(page(name, query, "json").body), dict)

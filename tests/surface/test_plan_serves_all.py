@@ -23,6 +23,7 @@ def served(reply: dict[str, Any]) -> float:
     return float(sum(group["rate"] for group in reply["groups"]))
 
 
+@pytest.mark.long
 def test_a_bucket_no_gpu_serves_in_time_is_refused_with_its_lengths_and_share() -> None:
     refused = call(*MIXED, "--json")
     document = refused.json()
