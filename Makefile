@@ -29,7 +29,7 @@ browser: environment
 	@"$(ROOT)tools/chromium"
 
 # Tests of commands and pages, and all others: two parts that take about as long.
-OUTSIDE := tests/browser tests/surface
+OUTSIDE := tests/browser tests/release tests/seeds tests/surface
 
 tests-outside: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE)
