@@ -51,7 +51,6 @@ def test_no_recommended_fleet_of_many_questions_is_cheaper_than_the_plan(seed: i
 
 
 @pytest.mark.long
-@pytest.mark.xfail(reason="prefills of short inputs share the steps of decoding, which the plan's capacities do not count")
 @pytest.mark.parametrize("seed", range(10))
 def test_no_recommended_fleet_of_short_inputs_is_cheaper_than_the_plan(seed: int) -> None:
     _plan_is_no_dearer(seed, short=True)

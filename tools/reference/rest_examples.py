@@ -30,7 +30,7 @@ def main() -> None:
     for endpoint in ENDPOINTS:
         question = {"endpoint": endpoint.path, "body": json.dumps(endpoint.example).encode()}
         replies[endpoint.path] = shortened(json.loads(ANSWERS["rest"](question, english(), None).body))
-    del replies["catalog/status"]["live"]  # It is about the price store of whoever runs this.
+    del replies["catalog/status"]["live"]  # It describes the price store of the machine that makes the page.
     REPLIES.write_text(json.dumps(replies, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
