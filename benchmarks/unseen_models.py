@@ -1,0 +1,63 @@
+"""Steps of a real vLLM on one H200 for models whose rows are in no fit, beside today's estimates.
+
+    PYTHONPATH=src python -m benchmarks.unseen_models > docs/evidence/unseen-models-h200.md
+
+`unseen_h200.csv` has the measured milliseconds of decode and prefill steps, and tokens of KV cache (task `kv`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import estimate_workload
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.spelling import from_object
+
+ROWS = Path(__file__).with_name("unseen_h200.csv")
+INTRODUCTION = """# Models that the fit never saw, measured and estimated
+
+Made by `python -m benchmarks.unseen_models`. vLLM 0.26 ran each model with random weights on one H200 SXM on 2026-11-17 (CUDA
+graphs, FlashAttention 3; flashinfer and DeepGEMM were not installed): steps of equal sequences that all decode, and prefills of
+whole prompts. No row of these models is in the evidence that the model was fitted on; other models on this GPU and engine are.
+The error is of today's estimate, and "inside" says whether the 90% range holds what was measured.
+"""
+
+
+def page() -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield INTRODUCTION
+    yield "| model | precision | step | sequences | tokens | measured, ms | estimated, ms | error | inside |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    lookups = lookup_cache(Catalog(), own=False)
+    errors: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
+    for row in csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines()):
+        measured = float(row["ms"]) / 1e3
+        request = {"task": row["task"], "gpu": "h200-sxm", "engine": "vllm", "year": 2026, "kv_precision": "bf16"}
+        request |= {"model": row["model"], "precision": row["precision"], "batch": int(row["batch"]), "seq_in": int(row["tokens"])}
+        time = estimate_workload(from_object(request), lookups).time
+        assert time is not None
+        error, inside = time.value / measured - 1, time.low <= measured <= time.high
+        errors[row["model"], row["task"]].append((error, inside))
+        figures = f"{measured * 1e3:.4g} | {time.value * 1e3:.4g} | {error:+.0%} | {'yes' if inside else 'no'}"
+        yield f"| {row['model']} | {row['precision']} | {row['task']} | {row['batch']} | {row['tokens']} | {figures} |"
+    yield "\n| model | step | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
+    for (model, task), found in sorted(errors.items()):
+        yield f"| {model} | {task} | {_summary(found)} |"
+    for task in sorted({task for _, task in errors}):
+        yield f"| all | {task} | {_summary([one for (_, name), found in errors.items() if name == task for one in found])} |"
+
+
+def _summary(found: list[tuple[float, bool]]) -> str:
+    sizes = [abs(error) for error, _ in found]
+    bias = median(error for error, _ in found)
+    held = sum(inside for _, inside in found) / len(found)
+    return f"{len(found)} | {mean(sizes):.1%} | {median(sizes):.1%} | {bias:+.1%} | {held:.0%}"
+
+
+if __name__ == "__main__":
+    print("\n".join(page()))
