@@ -1,4 +1,4 @@
-"""A worker that starts quickly: returns every request unchanged, reports progress, kills itself with the requested signal, or never ends."""
+"""A worker that starts quickly: echoes requests, reports progress, kills itself with the requested signal, or never ends."""
 
 from __future__ import annotations
 
