@@ -2,9 +2,9 @@
 
 A decoder layer stores a key and a value of `kv_heads * head_dim` elements per token (MHA, GQA, MQA). MLA stores one latent and
 one rotary part per token for all heads (DeepSeek-V2, arXiv 2405.04434); the indexer of sparse attention adds one key in fp8.
-Layers with a sliding window store the window only; layers that share the keys and values of earlier ones store nothing. Linear-attention and state-space layers store no tokens but a state of fixed
-size per sequence. The decoder of an encoder-decoder model also stores keys and values of the encoder's output. Paged caches come
-in whole blocks.
+Layers with a sliding window store the window only; layers that share the keys and values of earlier ones store nothing. Linear-
+attention and state-space layers store no tokens but a state of fixed size per sequence. The decoder of an encoder-decoder model
+also stores keys and values of the encoder's output. Paged caches come in whole blocks.
 """
 
 from __future__ import annotations

@@ -216,9 +216,9 @@ def _layer_other(fields: Fields, name: str, family: Family, sizes: tuple[int, in
     hidden, heads, kv_heads, head_dim = sizes
     # Qwen3-Next and its kin gate the output of attention by a projection as wide as the queries.
     gate = hidden * heads * head_dim if fields.flag("attn_output_gate", default=name in OUTPUT_GATES) else 0
-    # LFM3 gates each head; GPT-OSS has an attention sink per head, Apertus two parameters in its activation, Persimmon biases of query and key norms.
     if name == "lfm3" and fields.flag("use_attention_gate", default=True):
-        gate = hidden * heads
+        gate = hidden * heads  # one gate per head
+    # GPT-OSS has an attention sink per head, Apertus two parameters in its activation, Persimmon biases of query and key norms.
     sinks = {"gpt_oss": heads, "apertus": 2, "persimmon": 2 * head_dim, "fuyu": 2 * head_dim}.get(name, 0)
     wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0
     return gate + sinks + wide
