@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python -m benchmarks.unseen_models > docs/evidence/unseen-models-h200.md
 
-`unseen_h200.csv` has the measured milliseconds of decode and prefill steps, and tokens of KV cache (task `kv`).
+`unseen_h200.csv` has the measured milliseconds of decode and prefill steps of so many sequences and tokens each; under the task
+`kv` tokens of KV cache, with the limits of sequences and tokens of a sequence that the engine was started with.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
 
+from benchmarks import engine_load
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import estimate_workload
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.kv_capacity import kv_tokens
 from whichgpu.workload.spelling import from_object
 
 ROWS = Path(__file__).with_name("unseen_h200.csv")
@@ -35,10 +39,16 @@ def page() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     lookups = lookup_cache(Catalog(), own=False)
     errors: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
-    for row in csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines()):
-        measured = float(row["ms"]) / 1e3
+    rows = list(csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines()))
+    for row in (one for one in rows if one["task"] != "kv"):
+        measured = float(row["measured"]) / 1e3
         request = {"task": row["task"], "gpu": "h200-sxm", "engine": "vllm", "year": 2026, "kv_precision": "bf16"}
-        request |= {"model": row["model"], "precision": row["precision"], "batch": int(row["batch"]), "seq_in": int(row["tokens"])}
+        request |= {
+            "model": row["model"],
+            "precision": row["precision"],
+            "batch": int(row["batch"]),
+            "seq_in": int(row["tokens"]),
+        }
         time = estimate_workload(from_object(request), lookups).time
         assert time is not None
         error, inside = time.value / measured - 1, time.low <= measured <= time.high
@@ -50,6 +60,20 @@ def page() -> Iterator[str]:
         yield f"| {model} | {task} | {_summary(found)} |"
     for task in sorted({task for _, task in errors}):
         yield f"| all | {task} | {_summary([one for (_, name), found in errors.items() if name == task for one in found])} |"
+    yield "\n| model | KV tokens, measured | estimated | error |\n| --- | --- | --- | --- |"
+    for row in (one for one in rows if one["task"] == "kv"):
+        measured, tokens = float(row["measured"]), _kv_tokens(row, lookups)
+        yield f"| {row['model']} | {measured:,.0f} | {tokens:,.0f} | {tokens / measured - 1:+.1%} |"
+
+
+def _kv_tokens(row: dict[str, str], lookups: LookupCache) -> float:
+    longest = int(row["tokens"])
+    settings = {"max_num_batched_tokens": 8192, "max_num_seqs": int(row["batch"]), "gpu_memory_utilization": 0.9}
+    engine = {**row, "kv_precision": "bf16", "settings": {**settings, "enable_prefix_caching": False}}
+    workload, shape, limits = engine_load.workload_of(engine, lookups, longest - 256, 256)
+    tokens = kv_tokens(workload, shape, lookups.catalog.gpu_by_id["h200-sxm"], limits.memory)
+    assert tokens is not None
+    return tokens.value
 
 
 def _summary(found: list[tuple[float, bool]]) -> str:
