@@ -155,6 +155,7 @@ PUBLISHED = {
     "qwen-image": (50, True, 1024, 126_892_531),
     "wan2.1-1.3b": (50, True, 480, 126_892_531),
     "wan2.2-a14b": (40, True, 480, 126_892_531),
+    "wan2.2-5b": (50, True, 704, 704_688_668),
     "ltx-video": (50, True, 512, 419_193_649),
     "cogvideox-5b": (50, True, 480, 215_583_907),
     "hunyuanvideo": (50, False, 720, 246_478_803),
@@ -323,7 +324,8 @@ def test_lora_steps_of_unets_are_as_measured(model: str, batch: int, seconds: fl
 
 def test_adapters_are_counted_on_all_linear_layers_and_qlora_shrinks_the_frozen_weights() -> None:
     assert adapter_parameters("sdxl_unet", 1024, 16) == 43_298_816  # 743 layers, counted by the class of diffusers
-    lora, qlora = (whichgpu.fit(TRANSFORMER, task="finetune", **{name: True}) for name in ("lora", "qlora"))
+    lora = whichgpu.fit(TRANSFORMER, task="finetune", lora=True)
+    qlora = whichgpu.fit(TRANSFORMER, task="finetune", qlora=True)
     assert qlora.memory_parts["weights"].value < 0.3 * lora.memory_parts["weights"].value
     with pytest.raises(UsageError, match="neither a transformer nor a diffusion model"):
         whichgpu.estimate("finetune", "resnet50", gpu="H200 SXM", lora=True)

@@ -116,7 +116,7 @@ def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[
     stored_vocabulary = embedding.sizes[1] if embedding and len(embedding.sizes) > 1 else 0
     vocabulary = stored_vocabulary or header.lengths.get("tokenizer.ggml.tokens", 0) or size("vocab_size", high=10**8)
     config: dict[str, Any] = {
-        "model_type": "llama" if mixture in ("traced", "dlrm") else (ARCHITECTURES | HYBRIDS).get(mixture, mixture),
+        "model_type": "llama" if mixture in ("traced", "dlrm") else HYBRIDS.get(mixture) or ARCHITECTURES.get(mixture, mixture),
         "hidden_size": size("embedding_length"),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,

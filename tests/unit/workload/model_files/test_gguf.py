@@ -205,7 +205,11 @@ def test_millions_of_texts_are_refused(tmp_path: Path, arrays: int, texts: int) 
     assert process_time() - began < 1.0
 
 
-SMALL = {"blk.0.attn_norm.weight": (0, (256,)), "blk.3.attn_q.weight": (0, (32,)), "blk.3.attn_q_norm.weight": (0, (32,))}
+SMALL: dict[str, tuple[int, tuple[int, ...]]] = {
+    "blk.0.attn_norm.weight": (0, (256,)),
+    "blk.3.attn_q.weight": (0, (32,)),
+    "blk.3.attn_q_norm.weight": (0, (32,)),
+}
 SMALL_UNTIED = {**SMALL, "output.weight": (0, (32,))}
 
 
