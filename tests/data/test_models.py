@@ -148,7 +148,7 @@ def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> N
     assert set(FAMILIES) <= {model.config["model_type"] for model in catalog.models}
     kinds = Counter(model.kind for model in catalog.models)
     assert min(kinds["transformer"], kinds["vision"]) >= 50
-    assert kinds["diffusion"] == 17
+    assert kinds["diffusion"] == 18
     assert kinds["recommendation"] == 1
 
 
