@@ -131,7 +131,7 @@ def _precision(workload: Workload, shape: Shape) -> str:
     dated = engine_record(workload.engine or _engine(workload, shape), workload.year).usual_precisions
     if kind in dated:
         return dated[kind]
-    if workload.training and (workload.lora_rank or workload.qlora):
+    if workload.training and (workload.lora_rank or workload.qlora) and (denoiser(shape) or not vision):
         return "bf16"  # Frozen weights need no fp32 copy.
     if workload.training:
         return "amp-bf16"  # Trained parameters are kept in fp32.
