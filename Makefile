@@ -7,7 +7,7 @@
 # make format      format the code
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
-.PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
+.PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment environment-long clean
 .PHONY: checked-inside refit coverage coverage-begun coverage-inside coverage-outside
 MAKEFLAGS += --jobs=2 # both parts of the tests at once, then the types
 .DEFAULT_GOAL := test
@@ -19,6 +19,10 @@ BIN := $(VENV)/bin
 environment:
 	@"$(ROOT)tools/environment" dev
 	@"$(BIN)/python" -m compileall -q "$(ROOT)src"
+
+# Packages of the long tests and of the documentation besides.
+environment-long:
+	@"$(ROOT)tools/environment" long
 
 lint: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
@@ -39,14 +43,14 @@ tests-inside: environment
 
 tests: tests-outside tests-inside
 
-tests-long: environment browser
+tests-long: environment environment-long browser
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit mcp==2.3.0 || echo "no index: pip-audit and the client of mcp are left out"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m long
 
 # The same tests as `make test`, in as many processes, their children counted too; no folder of evidence, as in a fresh clone.
 COVERED := PYTHONPATH=src WHICHGPU_SHARED="$(ROOT)no-such-folder" "$(BIN)/python" -m coverage run -m pytest -m "not long"
 
-coverage-begun: environment
+coverage-begun: environment environment-long
 	@cd "$(ROOT)" && "$(BIN)/python" -m coverage erase
 
 coverage-outside: coverage-begun browser
@@ -78,14 +82,14 @@ refit: environment
 	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m benchmarks.accuracy_pages
 	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" tools/digests
 
-docs: environment
+docs: environment environment-long
 	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.glossary && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs
 	@cd "$(ROOT)" && NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet && echo "site/index.html"
 
 benchmarks: environment
 	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" -m benchmarks
 
-release-check: environment
+release-check: environment environment-long
 	@cd "$(ROOT)" && "$(BIN)/python" tools/release_check.py
 
 clean:
