@@ -46,6 +46,7 @@ tests: tests-outside tests-inside
 tests-long: environment environment-long browser
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit mcp==2.3.0 || echo "no index: pip-audit and the client of mcp are left out"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m long
+	@cd "$(ROOT)" && WHICHGPU_EXAMPLES=10 "$(BIN)/python" -m pytest -m "not long" tests/properties
 
 # The same tests as `make test`, in as many processes, their children counted too; no folder of evidence, as in a fresh clone.
 COVERED := PYTHONPATH=src WHICHGPU_SHARED="$(ROOT)no-such-folder" "$(BIN)/python" -m coverage run -m pytest -m "not long"

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.examples import examples
 from whichgpu.catalog.store import Catalog
 
 # Examples are the same on every run, and none is failed for being slow on a busy machine.
-settings.register_profile("house", deadline=None, derandomize=True)
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=examples(40))
 settings.load_profile("house")
 
 # A shell that starts this in the background has it deaf to Ctrl-C, and with it every programme a test starts and interrupts.
