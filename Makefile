@@ -7,9 +7,9 @@
 # make format      format the code
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
-.PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment environment-long clean
-.PHONY: checked-inside refit coverage coverage-begun coverage-inside coverage-outside
-MAKEFLAGS += --jobs=2 # both parts of the tests at once, then the types
+.PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-surface tests-long browser format docs benchmarks environment environment-long clean
+.PHONY: refit coverage coverage-begun coverage-inside coverage-outside coverage-surface
+MAKEFLAGS += --jobs=3 # three parts of the tests at once, since they also wait for servers and files; then the types
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(or $(WHICHGPU_VENV),$(ROOT).venv)
@@ -32,16 +32,20 @@ lint: environment
 browser: environment
 	@"$(ROOT)tools/chromium"
 
-# Tests of commands and pages, and all others: two parts that take about as long.
-OUTSIDE := tests/browser tests/release tests/seeds tests/surface
+# Three parts that take about as long: commands and pages; what starts browsers, servers and examples; all others.
+SURFACE := tests/surface
+OUTSIDE := tests/browser tests/data tests/docs tests/live tests/properties tests/release tests/seeds tests/truth
+
+tests-surface: environment
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(SURFACE)
 
 tests-outside: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE)
 
 tests-inside: environment
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE:%=--ignore=%)
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(SURFACE:%=--ignore=%) $(OUTSIDE:%=--ignore=%)
 
-tests: tests-outside tests-inside
+tests: tests-surface tests-outside tests-inside
 
 tests-long: environment environment-long browser
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit mcp==2.3.0 || echo "no index: pip-audit and the client of mcp are left out"
@@ -54,20 +58,20 @@ COVERED := PYTHONPATH=src WHICHGPU_SHARED="$(ROOT)no-such-folder" "$(BIN)/python
 coverage-begun: environment environment-long
 	@cd "$(ROOT)" && "$(BIN)/python" -m coverage erase
 
+coverage-surface: coverage-begun
+	@cd "$(ROOT)" && $(COVERED) $(SURFACE)
+
 coverage-outside: coverage-begun browser
 	@cd "$(ROOT)" && $(COVERED) $(OUTSIDE)
 
 coverage-inside: coverage-begun
-	@cd "$(ROOT)" && $(COVERED) $(OUTSIDE:%=--ignore=%)
+	@cd "$(ROOT)" && $(COVERED) $(SURFACE:%=--ignore=%) $(OUTSIDE:%=--ignore=%)
 
-coverage: coverage-outside coverage-inside
+coverage: coverage-surface coverage-outside coverage-inside
 	@cd "$(ROOT)" && "$(BIN)/python" -m coverage combine --quiet && "$(BIN)/python" tools/package_coverage.py
 
-# The types are checked after the shorter part of the tests, beside the longer one.
-checked-inside: tests-inside
-	@$(MAKE) --no-print-directory -f "$(ROOT)Makefile" lint
-
-test: tests-outside checked-inside
+# The types are checked as soon as one part of the tests has ended.
+test: tests lint
 
 test-long: lint tests-long coverage
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most cases of a sweep to the long tests."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if sweep := item.get_closest_marker("sweep"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % sweep.args[0]:
+                item.add_marker(pytest.mark.long)
+            seen[test] += 1
 
 
 def pytest_collection_finish() -> None:
