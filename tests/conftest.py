@@ -29,13 +29,13 @@ SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave most cases of a sweep to the long tests."""
-    seen: Counter[str] = Counter()
+    cases: Counter[str] = Counter()
     for item in items:
         if sweep := item.get_closest_marker("sweep"):
             test = item.nodeid.partition("[")[0]
-            if seen[test] % sweep.args[0]:
+            if cases[test] % sweep.args[0]:
                 item.add_marker(pytest.mark.long)
-            seen[test] += 1
+            cases[test] += 1
 
 
 def pytest_collection_finish() -> None:
