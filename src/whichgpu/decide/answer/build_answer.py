@@ -108,7 +108,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
-            shares=spot_shares(first, best, candidates, screened.terms),
+            shares=spot_shares(first, best, candidates, screened.joining.terms),
             other_purchases=tuple(rows[at] for at in others_at),
             left_out=(
                 *left_out(best, next((rows[at] for at in unsupported_at), None), self.ranked, screened),
