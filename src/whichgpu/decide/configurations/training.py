@@ -218,8 +218,8 @@ def _default_steps(steps: ScreenedSteps, fitting: Ints) -> Ints:
     ordered = fitting[np.lexsort((steps.micro[fitting], steps.plain[fitting]))].tolist()
     best = {(steps.steps[at][0], steps.batch[at]): at for at in ordered}
     layouts = {at: steps.steps[at][0] for at in ordered}
-    kept = [at for at in fitting.tolist() if layouts[at].pp > 1 or best[layouts[at], steps.batch[at]] == at]
-    return np.array(kept, dtype=np.int64)
+    preferred = [at for at in fitting.tolist() if layouts[at].pp > 1 or best[layouts[at], steps.batch[at]] == at]
+    return np.array(preferred, dtype=np.int64)
 
 
 def _simplest_fast_step(steps: ScreenedSteps, fitting: Ints, device: int) -> int:

@@ -133,7 +133,7 @@ class LayoutTimes:
             "attention": ATTENTION_SHARE * (forward[0] + backward[0]) * rounds,
             "ranks": ranks,
             "synchronised": ranks,
-            "pipeline": training_stretch(parallel, rounds),
+            "pipeline": np.asarray(training_stretch(parallel, rounds), dtype=np.float64),
             "threads": np.ones_like(rounds),
         }
         if not engine_record(workload.engine).captures_graphs:
