@@ -28,6 +28,9 @@ Bools = NDArray[np.bool_]
 # A price of a service, and a spot price, counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180
 # (assumed): it is to be rented now, and an old price may no longer be offered.
 FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
+# A run's spot price older than 180 days leads only if no fresher candidate is within this factor of it (assumed); that of a
+# service never leads a fresher one.
+OUTDATED_LEAD = 1.25
 SERVER_SEGMENT = "datacenter"
 # Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
 # and for few desktop cards.
@@ -55,7 +58,8 @@ class Candidates(msgspec.Struct, frozen=True):
     run_settings: RunSettings
     age_factor: Floats  # factor by which an old price counts more in a ranking
     poorly_supported: Bools  # whether software supports the GPU badly for the task, so that it comes after all others
-    outdated: Bools  # whether the price of a service was last seen over half a year ago, so that it comes after fresher ones
+    outdated: Bools  # whether the price of a service, or the spot price of a run, was last seen over half a year ago
+    outdated_lead: float  # factor by which an outdated candidate must be better than fresher ones to come before them
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
     slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
@@ -108,7 +112,24 @@ class Candidates(msgspec.Struct, frozen=True):
             order = _last(order, market.terms[self.offer[order]] != "owned")
         if cautious and self.risky is not None:
             order = _last(order, self.risky[order])
-        return _last(_last(order, self.outdated[order]), self.poorly_supported[order])
+        always = np.isinf(self.outdated_lead)
+        order = _last(_last(order, self.outdated[order] & always), self.poorly_supported[order])
+        if always or rank == "time":
+            return order
+        by_candidate = np.full(len(self.group), np.inf)
+        by_candidate[passing] = score
+        return self._fresher_first(order, by_candidate)
+
+    def _fresher_first(self, order: Ints, scores: Floats) -> Ints:
+        """Return an order in which an outdated candidate leads only if no fresher one, as safe and supported, is near it."""
+        outdated = self.outdated[order]
+        if not len(order) or not outdated[0]:
+            return order
+        near = ~outdated & ~self.poorly_supported[order] & (scores[order] <= scores[order[0]] + np.log(self.outdated_lead))
+        if self.risky is not None:
+            near &= self.risky[order] <= self.risky[order[0]]
+        fresher = np.flatnonzero(near)[:1]
+        return np.concatenate((order[fresher], np.delete(order, fresher)))
 
     def configuration_at(self, at: int) -> Configuration:
         """Return the layout, batch and precision (configuration) of the candidate at an index of the arrays."""
@@ -169,7 +190,7 @@ class CandidateJoin:
             rejected=_rejected(market, groups, results, missed),
             considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
             run_settings=constraints.run_settings, age_factor=offers.age_factor, poorly_supported=offers.poorly_supported,
-            outdated=offers.outdated, spent=spent,
+            outdated=offers.outdated, outdated_lead=np.inf if workload.rate is not None else OUTDATED_LEAD, spent=spent,
         )  # fmt: skip
 
     def _group_values(self, configurations: tuple[Configuration | None, ...]) -> Floats:
@@ -293,9 +314,10 @@ def _poorly_supported(workload: Workload, groups: Groups, group: Ints) -> Bools:
 
 
 def _outdated(workload: Workload, market: Market, offer: Ints) -> Bools:
-    """Return a mask of a service's candidates whose price per hour was last seen over half a year ago; committed prices last."""
-    hourly = np.isin(market.terms[offer], ("on-demand", "spot"))
-    mask: Bools = hourly & (market.age_days[offer] > OLD_DAYS) & (workload.rate is not None)
+    """Return a mask of the candidates whose price per hour was last seen over half a year ago: of runs only spot prices."""
+    terms = market.terms[offer]
+    moving = np.isin(terms, ("on-demand", "spot")) if workload.rate is not None else terms == "spot"
+    mask: Bools = moving & (market.age_days[offer] > OLD_DAYS)
     return mask
 
 
