@@ -79,8 +79,8 @@ class Candidates(msgspec.Struct, frozen=True):
         """Return the score by `rank` of the candidates in `rows`: less is better; it rises with cost and time."""
         run, pace = (slow, slow.hours) if slow else (self.run_cost, self.pace)
 
-        def logarithm(values: Floats, least: float = 1e-12) -> Floats:
-            logarithms: Floats = np.log(np.maximum(values[rows], least))
+        def logarithm(values: Floats, floor: float = 1e-12) -> Floats:
+            logarithms: Floats = np.log(np.maximum(values[rows], floor))
             return logarithms
 
         if rank == "time":

@@ -81,8 +81,8 @@ def groups_of(
         provider * size + instance for provider, instance in places if provider is not None and instance is not None
     )
     codes = np.array(described or [-1], dtype=np.int64)
-    known = codes[np.searchsorted(codes, machine_codes).clip(max=len(codes) - 1)] == machine_codes
-    machine_codes = np.where(known, machine_codes, -1)  # Machines the catalog does not describe differ by their GPUs only.
+    is_described = codes[np.searchsorted(codes, machine_codes).clip(max=len(codes) - 1)] == machine_codes
+    machine_codes = np.where(is_described, machine_codes, -1)  # Machines the catalog does not describe differ by their GPUs only.
     first, kind_of = _kinds(machine_codes, table.column("gpu"), table.gpus)
     index: dict[tuple[object, ...], int] = {}
     groups: list[Group] = []
