@@ -14,7 +14,7 @@ from whichgpu.surface.commands import buy
 
 
 @pytest.mark.parametrize(
-    ("amount", "currency", "shown", "metered"),
+    ("amount", "currency", "displayed", "metered"),
     [
         ("1764321.5", "KRW", "1,760,000 KRW", "1764322 KRW"),
         ("1312.4567", "USD", "1,310 USD", "1312.46 USD"),
@@ -22,9 +22,9 @@ from whichgpu.surface.commands import buy
         ("98765.4", "JPY", "98,800 JPY", "98765 JPY"),
     ],
 )
-def test_digits_of_money_follow_its_currency(amount: str, currency: str, shown: str, metered: str) -> None:
+def test_digits_of_money_follow_its_currency(amount: str, currency: str, displayed: str, metered: str) -> None:
     money = Money(Decimal(amount), currency)
-    assert candidate_cells.money_text(money) == shown
+    assert candidate_cells.money_text(money) == displayed
     assert meter_text.money_text(money) == metered
 
 
