@@ -11,8 +11,8 @@ from whichgpu.workload.tables import Dims, TableOperator
 
 def with_adapters(operators: Sequence[TableOperator], layers: Sequence[TableOperator], rank: int) -> tuple[TableOperator, ...]:
     """Return a training step without gradients of weights, and with adapters of a rank on `layers`."""
-    frozen = [kept for one in operators for kept in _without_weight_gradients(one)]
-    return (*frozen, *(added for layer in layers for added in _adapter(layer, rank)))
+    frozen = [result for one in operators for result in _without_weight_gradients(one)]
+    return (*frozen, *(product for layer in layers for product in _adapter(layer, rank)))
 
 
 def _without_weight_gradients(operator: TableOperator) -> Iterator[TableOperator]:
