@@ -23,7 +23,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     instance: str
     region: str
     spot: bool
-    earlier: dict[str, str] = msgspec.field(default_factory=dict)  # notes on earlier releases that run on the GPU, by engine
+    earlier: dict[str, str] = msgspec.field(default_factory=dict)  # earlier engine releases that run on the GPU, by engine
     releases: dict[str, str] = msgspec.field(default_factory=dict)  # the latest of these releases where it is known, by engine
     pipeline_parallel_size: int = 1  # pipeline parallel ranks
     data_parallel_size: int = 1  # data parallel ranks
