@@ -26,8 +26,8 @@ class CapacityTest:
         self.loads, self.room = problem.loads()[level], problem.room
         self.width = problem.demand.shape[1]
         self.buckets = np.arange(self.width)
-        limits = [limit for (at, _), limit in problem.late_limits().items() if at == level]
-        self.late = [(demand, most) for demand, most in limits if most > 0] if self.loads.shape[1] > self.width else []
+        limits = [pair for (at, _), pair in problem.late_limits().items() if at == level]
+        self.late = [(demand, limit) for demand, limit in limits if limit > 0] if self.loads.shape[1] > self.width else []
         self.assignments: list[tuple[Ints, Floats]] = []  # item of each bucket; use of every column and late limit
 
     def shares(self, counts: Ints) -> Floats | None:
@@ -35,20 +35,20 @@ class CapacityTest:
         used = np.concatenate([np.flatnonzero(counts), len(counts) + np.arange(len(self.late))])
         able = np.zeros(len(counts) + len(self.late), dtype=bool)
         able[used] = True
-        capacity = np.concatenate([self.room * counts[counts > 0], [most for _, most in self.late]])
-        tried = [one for one in self.assignments[-MAX_KEPT:] if able[np.flatnonzero(one[1])].all()]
+        capacity = np.concatenate([self.room * counts[counts > 0], [limit for _, limit in self.late]])
+        assignments = [one for one in self.assignments[-MAX_KEPT:] if able[np.flatnonzero(one[1])].all()]
         prices = 1.0 / capacity / len(capacity)
         weights: Floats = np.zeros(0)
         lowest = np.inf
         for _ in range(MAX_ROUNDS):
-            if tried:
-                lowest, weights, prices = _best_mixture(np.array([use[used] for _, use in tried]), capacity)
+            if assignments:
+                lowest, weights, prices = _best_mixture(np.array([use[used] for _, use in assignments]), capacity)
                 if lowest <= 1.0 + TOLERANCE:
-                    return self._mixed(tried, weights, len(counts))
+                    return self._mixed(assignments, weights, len(counts))
             items, use, value = self._cheapest(counts, prices)
             if value > 1.0 + TOLERANCE or lowest - value < UNDECIDED:
                 return None
-            tried.append((items, use))
+            assignments.append((items, use))
             self.assignments = [*self.assignments[-MAX_KEPT:], (items, use)]
         return None
 
@@ -65,10 +65,10 @@ class CapacityTest:
         costs = prices[: len(columns), None] * self.loads[columns]
         for fee, (demand, _) in zip(prices[len(columns) :], self.late, strict=True):
             costs[:, self.width :] += fee * demand
-        ways = costs.reshape(len(columns), -1, self.width) if costs.shape[1] > self.width else costs[:, None, :]
-        flat = ways.reshape(-1, self.width)
+        options = costs.reshape(len(columns), -1, self.width) if costs.shape[1] > self.width else costs[:, None, :]
+        flat = options.reshape(-1, self.width)
         chosen = flat.argmin(axis=0)
-        per_column = ways.shape[1]
+        per_column = options.shape[1]
         column, late = columns[chosen // per_column], chosen % per_column > 0
         item = self.buckets + self.width * late
         use = np.zeros(len(counts) + len(self.late))
@@ -77,9 +77,9 @@ class CapacityTest:
             use[len(counts) + place] = float(demand[late].sum())
         return column * self.loads.shape[1] + item, use, float(flat[chosen, self.buckets].sum())
 
-    def _mixed(self, tried: list[tuple[Ints, Floats]], weights: Floats, columns: int) -> Floats:
+    def _mixed(self, assignments: list[tuple[Ints, Floats]], weights: Floats, columns: int) -> Floats:
         shares = np.zeros(columns * self.loads.shape[1])
-        for (items, _), weight in zip(tried, weights, strict=True):
+        for (items, _), weight in zip(assignments, weights, strict=True):
             shares[items] += weight
         return shares.reshape(columns, -1)
 

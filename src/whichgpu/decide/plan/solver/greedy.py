@@ -38,11 +38,11 @@ def greedy_start(
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
     chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]
-    found = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
-    if found is None:
+    first = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
+    if first is None:
         return None
     counts = np.zeros(len(problem.columns), dtype=np.int64)
-    counts[chosen], order = found
+    counts[chosen], order = first
     return _improved(test, counts, each, chosen[order[:MAX_SWAPS]], end) if test.serves(counts) else None
 
 

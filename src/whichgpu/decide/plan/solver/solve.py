@@ -285,16 +285,16 @@ class _Search:
         if not self.large or int(np.isfinite(loads).sum()) <= MAX_SHARES:
             return Program(self.problem, chosen)
         bill = loads * column_costs(self.problem).hourly[:, chosen, None]
-        most = min(len(chosen), max(MIN_SHARES, MAX_SHARES // (loads.shape[0] * loads.shape[2])))
-        kept = bill <= np.partition(bill, most - 1, axis=1)[:, most - 1 : most]
-        kept[:, np.isin(chosen, self._limited())] = True
+        per_bucket = min(len(chosen), max(MIN_SHARES, MAX_SHARES // (loads.shape[0] * loads.shape[2])))
+        shares = bill <= np.partition(bill, per_bucket - 1, axis=1)[:, per_bucket - 1 : per_bucket]
+        shares[:, np.isin(chosen, self._limited())] = True
         if self.best is not None:
             columns, solved = self.best
             width = self.problem.demand.shape[1]
             for place, j in enumerate(chosen.tolist()):
                 for at in np.flatnonzero(columns == j).tolist():
-                    kept[:, place] |= np.tile(solved.shares[:, at] > 0, loads.shape[2] // width)
-        return Program(self.problem, chosen, kept)
+                    shares[:, place] |= np.tile(solved.shares[:, at] > 0, loads.shape[2] // width)
+        return Program(self.problem, chosen, shares)
 
     def _best_as_start(self, chosen: Ints) -> StartingPlan | None:
         """Return the best plan so far to start from; None if there is none or it uses kinds of replica not in `chosen`."""
