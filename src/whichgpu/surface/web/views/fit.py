@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import Words
+from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.load import FitRequest
 from whichgpu.api.request.read import workload
 from whichgpu.api.workloads import fit as verbs
@@ -41,7 +41,7 @@ MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 @view(
     "fit",
     FitRequest,
-    extra={"quick": Field(Flag()), "unit": Field(Words("unit", tuple(UNITS)))},
+    extra={"quick": Field(Flag()), "unit": Field(Plain())},
     defaults={"model": "llama-3.1-8b", "task": "serve", "unit": "GiB"},
 )
 def fit(page: Page) -> PageContent:
