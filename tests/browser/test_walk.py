@@ -51,8 +51,7 @@ FOCUSED = """() => {
         const style = getComputedStyle(one);
         return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
     });
-    const box = at.getBoundingClientRect();
-    return { seen, name: `${at.tagName} ${at.id || at.name || at.textContent.trim().slice(0, 40)}`, wide: box.width * box.height };
+    return { seen, name: `${at.tagName} ${at.id || at.name || at.textContent.trim().slice(0, 40)}` };
 }"""
 
 
