@@ -34,7 +34,7 @@ browser: environment
 
 # Three parts that take about as long: commands and pages; what starts browsers, servers and examples; all others.
 SURFACE := tests/surface
-OUTSIDE := tests/browser tests/data tests/docs tests/live tests/properties tests/release tests/seeds tests/truth
+OUTSIDE := tests/browser tests/docs tests/live tests/release tests/truth
 
 tests-surface: environment
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(SURFACE)
