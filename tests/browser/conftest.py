@@ -60,7 +60,8 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             problems.append(f"{message.type}: {message.text}")
 
     def failed(request: Any) -> None:
-        left_behind = request.failure == "net::ERR_ABORTED" and request.url.endswith("/icon.svg")  # by leaving the page
+        # By leaving the page, or by cancelling a plan.
+        left_behind = request.failure == "net::ERR_ABORTED" and ("/icon.svg" in request.url or "/plan?" in request.url)
         if not left_behind and "fit.part" not in request.url:
             problems.append(f"failed: {request.url}")
 
