@@ -90,6 +90,8 @@ def train_notes(options: TrainOptions, target: str) -> list[str]:
         notes.append(f"Tensor parallel over {layout.tp} ranks is the script's own.")
     if target == "torchtitan" and layout.zero == 1:
         notes.append("torchtitan shards optimizer state only with parameters: this keeps whole replicas and needs more memory.")
+    if target == "torchtitan" and options.half == "fp16":
+        notes.append("torchtitan computes in bf16, not in fp16.")
     if options.nodes > 1 and target not in ("slurm", "skypilot"):
         rank = f"NODE_RANK=0..{options.nodes - 1}, " if target in ("accelerate", "deepspeed") else ""
         notes.append(f"{options.nodes} nodes: run this on each, {rank}HEAD_ADDRESS of the first.")
