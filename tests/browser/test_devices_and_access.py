@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages.browser import until
+from pages.browser import drawn, until
 
 from tests.browser.looking import SOME_LONG, Opener, faults
 
@@ -148,17 +148,41 @@ def test_the_command_line_and_the_link_can_be_copied(opened: Opener) -> None:
 
 
 @pytest.mark.long
-def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["server", "fleet"])
+def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: Path, what: str) -> None:
     trace = tmp_path / "trace.csv"
-    trace.write_text("time,prompt,output\n" + "".join(f"{place / 4},500,60\n" for place in range(400)), encoding="utf-8")
-    page = opened("/plan?what=server&count=200")
+    trace.write_text("time,prompt,output\n" + "".join(f"{18 * place},500,60\n" for place in range(4000)), encoding="utf-8")
+    page = opened(f"/plan?what={what}&count=200")
     page.set_input_files("#f-trace", str(trace))
-    until(page, "() => !document.querySelector('#traced').hidden", seconds=90)
-    text = page.locator("#traced").inner_text()
-    assert "400 requests" in text
-    assert "to the first token, p99" in text
-    assert "requests a second" in text
+    until(page, "() => document.querySelector('.course progress')")
+    until(page, "() => document.querySelector('#traced')", seconds=180)
+    drawn(page)
+    text = page.locator("#answer").inner_text()
+    assert ("4,000 requests" if what == "server" else "0.0556 requests/s") in text
+    assert "first token" in text
     assert "{" not in text
+    assert page.locator("[data-chart=hours] svg").count() == (what == "fleet")
+    assert page.locator("#answer .downloads, #answer .twins").count() == 0  # Their addresses would be of another question.
+    assert "--trace=trace.csv" in page.locator("#command").inner_text()
+
+
+@pytest.mark.long
+def test_a_plan_shows_its_progress_and_can_be_cancelled(opened: Opener) -> None:
+    page = opened("/plan?count=200")
+    before, address = page.locator("#best").inner_text(), page.url
+    page.fill("#f-rate", "31/s")
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelector('.course progress')")
+    assert faults(page) == []
+    page.click(".course button")
+    until(page, "() => !document.querySelector('.course')")
+    assert (page.locator("#best").inner_text(), page.url) == (before, address)
+    page.fill("#f-rate", "32/s")
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelector('.course progress')?.value > 0")
+    until(page, "() => location.search.includes('rate=32')")
+    assert "32 requests/s" in page.locator("#best").inner_text()
+    assert page.locator(".course").count() == 0
 
 
 @pytest.mark.long
@@ -167,9 +191,9 @@ def test_a_day_is_drawn_with_the_keyboard(opened: Opener) -> None:
     assert page.locator("[data-day]").count() > 0
     page.locator("[data-day] input").nth(9).focus()
     page.keyboard.press("ArrowUp")
-    drawn = page.input_value("#f-hourly").split(",")
-    assert len(drawn) == 24
-    assert float(drawn[9]) > float(drawn[8])
+    rates = page.input_value("#f-hourly").split(",")
+    assert len(rates) == 24
+    assert float(rates[9]) > float(rates[8])
     page.click("[data-shape=office]")
     until(page, "() => location.search.includes('hourly=')")
     page.wait_for_selector("[data-chart=hours][data-drawn]")

@@ -1,4 +1,4 @@
-"""A worker that starts quickly: returns every request unchanged, kills itself with the requested signal, or never ends."""
+"""A worker that starts quickly: echoes requests, reports progress, kills itself with the requested signal, or never ends."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if __name__ == "__main__":
     while (question := read_frame(sys.stdin.buffer)) is not None:
         if "signal" in question:
             os.kill(os.getpid(), question["signal"])
+        if "progress" in question:
+            out.write(pack_frame({"progress": question["progress"]}))
+            out.flush()
         while "spin" in question:  # It uses a CPU, or waits for one.
             pass
         out.write(pack_frame({"answer": question, "bytes": 0}))

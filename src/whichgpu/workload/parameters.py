@@ -109,14 +109,16 @@ def _transformer(shape: Transformer) -> Parameters:
         return parts.attention * attention + parts.recurrent * mixer + parts.mlp * after
 
     counts = layer_counts(shape)
+    reused, reused_norm = _reused_keys(shape)
     mixtures = mixture_layers(shape)
     dense = layer(LayerParts())
     layers = sum(count * layer(parts) for parts, count in counts) + shape.layers * across + shape.encoder_layers * dense
+    layers -= reused + reused_norm
     outside = norm * ((1 + cross) * (shape.final_norm + shape.embedding_norm) + (shape.lm_transform and shape.head))
     embedding, head = _embedding(shape), _head(shape)
     total = embedding + head + layers + outside + shape.other
     norms = sum(count * (_norms(shape, parts) * norm + parts.attention * inner) for parts, count in counts)
-    norms += shape.encoder_layers * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside
+    norms += shape.encoder_layers * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside - reused_norm
     linear = sum(count * matrices(parts) for parts, count in counts) + shape.encoder_layers * (attention + mlp)
     return Parameters(
         total=total,
@@ -125,10 +127,16 @@ def _transformer(shape: Transformer) -> Parameters:
         head=head,
         layer=layer(LayerParts(experts=mixtures > 0)) + across,
         encoder_layer=dense if cross else 0,
-        linear=linear + (shape.layers * attention if cross else 0),
+        linear=linear - reused + (shape.layers * attention if cross else 0),
         norm=norms,
         experts=mixtures * routed,
     )
+
+
+def _reused_keys(shape: Transformer) -> tuple[int, int]:
+    """Return the weights of key and value projections, and of key norms, that layers which share keys and values lack."""
+    keys = shape.hidden * shape.kv_heads * shape.head_dim
+    return shape.kv_shared * 2 * keys, shape.kv_shared * (shape.head_dim if shape.qk_norm else 0)
 
 
 def _norms(shape: Transformer, parts: LayerParts) -> int:

@@ -54,11 +54,11 @@ class RecurrentMixer(msgspec.Struct, frozen=True):
     """Sizes of a linear-attention or state-space layer, which stores a state of fixed size per sequence and no KV cache.
 
     Each of `heads` heads has a state of `key_dim` x `value_dim` elements: gated DeltaNet (arXiv 2412.06464), Kimi delta attention
-    (2510.26692), Mamba-2 (2405.21060), lightning attention (2501.08313). Mamba (2312.00752) and RG-LRU (2402.19427) have one
-    state per channel; a short convolution (LFM2) has none beside its window.
+    (2510.26692), Mamba-2 (2405.21060), lightning attention (2501.08313), mLSTM (2405.04517). Mamba (2312.00752), RG-LRU
+    (2402.19427) and RWKV-4 (2305.13048) have states per channel; a short convolution (LFM2) has none beside its window.
     """
 
-    kind: str  # gated_delta, kda, mamba2, mamba, lightning, rg_lru, short_conv
+    kind: str  # gated_delta, kda, mamba2, mamba, lightning, mlstm, rg_lru, wkv, short_conv
     inward: int  # outputs of the projections of the hidden state
     outward: int  # inputs of the output projection
     heads: int
@@ -162,6 +162,7 @@ class Transformer(ModelShape, msgspec.Struct, frozen=True):
     dropout: float = 0.0
     window: int = 0  # width of sliding-window attention in tokens; 0 for full attention
     global_every: int = 0  # with a window: every n-th layer has full attention; 0 if none has
+    kv_shared: int = 0  # last layers that attend to keys and values of earlier layers and compute none of their own (Gemma 3n)
     encoder_layers: int = 0  # layers of the encoder in encoder-decoder models
     encoder_context: int = 0  # fixed input length of the encoder in tokens (Whisper: 1500)
     experts: Experts | None = None

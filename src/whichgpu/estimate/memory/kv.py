@@ -2,9 +2,9 @@
 
 A decoder layer stores a key and a value of `kv_heads * head_dim` elements per token (MHA, GQA, MQA). MLA stores one latent and
 one rotary part per token for all heads (DeepSeek-V2, arXiv 2405.04434); the indexer of sparse attention adds one key in fp8.
-Layers with a sliding window store the window only. Linear-attention and state-space layers store no tokens but a state of fixed
-size per sequence. The decoder of an encoder-decoder model also stores keys and values of the encoder's output. Paged caches come
-in whole blocks.
+Layers with a sliding window store the window only; layers that share the keys and values of earlier ones store nothing. Linear-
+attention and state-space layers store no tokens but a state of fixed size per sequence. The decoder of an encoder-decoder model
+also stores keys and values of the encoder's output. Paged caches come in whole blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
     >>> kv_bytes_per_token(llama) // 1024
     128
     """
-    return attention_layers(shape) * _layer_token_bytes(shape, precision, tp=1)
+    return (attention_layers(shape) - shape.kv_shared) * _layer_token_bytes(shape, precision, tp=1)
 
 
 def state_bytes(shape: Transformer, precision: str = "bf16", tp: int = 1) -> int:
@@ -120,19 +120,22 @@ def _group_layers(full: int, local: int) -> int:
     return more if more < 1.5 * fewer or not fewer else fewer
 
 
-def full_layers(shape: Transformer) -> int:
-    """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
+def full_layers(shape: Transformer, without: int = 0) -> int:
+    """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2).
+
+    The last `without` layers are left out.
+    """
     if not shape.window:
-        return attention_layers(shape)
-    return shape.layers // shape.global_every if shape.global_every else 0
+        return attention_layers(shape) - without
+    return (shape.layers - without) // shape.global_every if shape.global_every else 0
 
 
 def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
     """Return the number of layers with full attention and with a sliding window on the fullest pipeline stage."""
-    stage = -(-attention_layers(shape) // pp)
+    stage = -(-(attention_layers(shape) - shape.kv_shared) // pp)
     if not windowed:
         return stage, 0
-    full = min(stage, -(-full_layers(shape) // pp))
+    full = min(stage, -(-full_layers(shape, shape.kv_shared) // pp))
     return full, stage - full
 
 

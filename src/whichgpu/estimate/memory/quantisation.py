@@ -187,8 +187,9 @@ def _attention_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]
         yield MatrixGroup("attn_qkv", layer, h * (query + 2 * key), h)
     else:
         yield MatrixGroup("attn_q", layer, h * query, h)
-        yield MatrixGroup("attn_k", layer, h * key, h)
-        yield MatrixGroup("attn_v", layer, h * key, h)
+        if layer < shape.layers - shape.kv_shared:
+            yield MatrixGroup("attn_k", layer, h * key, h)
+            yield MatrixGroup("attn_v", layer, h * key, h)
     yield MatrixGroup("attn_output", layer, h * query, query)
 
 

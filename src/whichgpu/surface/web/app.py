@@ -15,9 +15,9 @@ from starlette.types import ASGIApp
 
 from whichgpu.surface.web.reader_language import language_of
 from whichgpu.surface.web.rendering import CONTENT_TYPES
-from whichgpu.surface.web.responses import FOREVER, REVALIDATE, HttpRefusal, answer_response, refusal_response
+from whichgpu.surface.web.responses import FOREVER, REVALIDATE, HttpRefusal, answer_response, json_response, refusal_response
 from whichgpu.surface.web.rest.routes import api_routes
-from whichgpu.surface.web.routes import Handler, ask_worker, endpoint
+from whichgpu.surface.web.routes import Handler, ask_worker, endpoint, service_of
 from whichgpu.surface.web.server.gate import AccessRules, Gate
 from whichgpu.surface.web.server.metrics import RequestMeter
 from whichgpu.surface.web.server.service import Service, page_question
@@ -27,6 +27,7 @@ from whichgpu.surface.web.views import START
 
 FORMATS = {"": "html", "html": "file", "json": "json", "csv": "csv", "md": "md"}  # Formats of a page by the ending of its URL.
 CHART_ENDINGS = {"svg": "svg", "png": "png", "values.csv": "values"}  # Formats of one chart by the ending of its URL.
+PROGRESS = "progress"  # Ending of the URL that says how much of a page's answer is computed.
 STATUS_KINDS = {404: "not-found", 405: "method"}
 
 
@@ -70,6 +71,9 @@ async def first(request: Request) -> Response:
 async def page(request: Request, name: str) -> Response:
     """Respond with the page of that name in the format of the URL's ending; .html is one file that needs no server."""
     stem, _, ending = name.partition(".")
+    if ending == PROGRESS:
+        question = page_question(stem, "html", request.url.query, language_of(request).code)
+        return json_response({"done": service_of(request).progress(question)})
     if ending and ending not in CONTENT_TYPES:
         raise HttpRefusal(404, "not-found")
     return await _page(request, stem, FORMATS.get(ending, ending))

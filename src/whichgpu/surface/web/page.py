@@ -59,6 +59,8 @@ class Page(msgspec.Struct, frozen=True):
     language: Language
     query: str = ""
     hurry: bool = False  # Whether parts that take long to compute may be left out.
+    files: Mapping[str, str] = {}  # Paths of files that the client has uploaded, by field; a URL cannot name them.
+    progress: Callable[[float], None] | None = None  # Called with the share of the work that is done.
 
     @property
     def name(self) -> str:

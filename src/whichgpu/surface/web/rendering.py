@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from whichgpu.surface import tables
 from whichgpu.surface.cells import heading
 from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
-from whichgpu.surface.web.command_replies import HttpReply, catalog, client_error, command_reply, error_reply, status_of
+from whichgpu.surface.web.command_replies import HttpReply, Progress, catalog, client_error, command_reply, error_reply, status_of
 from whichgpu.surface.web.field_names import with_labels
 from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
@@ -51,16 +51,18 @@ def render_page(
     chart: str | None = None,
     subject: str | None = None,
     hurry: bool = False,
+    files: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
 ) -> HttpReply:
     """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format.
 
     `subject` is what the URL's path names after the page, such as the GPU of `/gpu/t4`; `hurry` permits the page to leave out
-    what takes long to compute.
+    what takes long to compute; `files` are paths of uploaded files by field.
     """
     try:
         language_in(query)
         view = view_named(name)
-        page = Page(view, read_state(view, query, subject), language, query, hurry)
+        page = Page(view, read_state(view, query, subject), language, query, hurry, files or {}, progress)
         unknown = unknown_parameters(view, query)
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))

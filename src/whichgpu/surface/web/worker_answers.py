@@ -123,13 +123,13 @@ def _checked(request: Any) -> Any:
         return error
 
 
-def page(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
+def page(question: Question, language: Language, progress: Progress | None) -> HttpReply:
     """Return a web page as an HTTP reply, in the format that `question` names."""
     from whichgpu.surface.web.rendering import render_page
 
     chart, subject = question.get("chart"), question.get("subject")
-    hurry = bool(question.get("hurry"))
-    return render_page(question["name"], question["ending"], question["query"], language, chart, subject, hurry)
+    hurry, files = bool(question.get("hurry")), question.get("files")
+    return render_page(question["name"], question["ending"], question["query"], language, chart, subject, hurry, files, progress)
 
 
 def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf import encoder, families, seq2seq, towers, vision
 from whichgpu.workload.hf.decoder import decoder
@@ -66,9 +65,7 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
     family = families.family_name(model_type)
     fields = Fields(_flattened(config, family), name, prefix, DEFAULTS.get(family))
     if model_type in families.UNSUPPORTED:
-        raise UsageError(
-            "unsupported-model", msg("error.unsupported-model", name=name, type=model_type), msg("hint.unsupported-model")
-        )
+        raise families.unsupported(name, model_type, families.UNSUPPORTED[model_type])
     if model_type in READERS:
         return _headed(fields, READERS[model_type](fields, model_type), model_type)
     for key in LANGUAGE_MODEL:

@@ -28,11 +28,12 @@ ACTIVATIONS = {
 MAX_CONTEXT_TOKENS = 10**9  # Largest context in tokens that a config may state (assumed).
 CONTEXT_KEYS = (
     "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length", "model_max_length",
+    "context_length",
 )  # fmt: skip
 WINDOW_KEYS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 FOUR_TIMES_WIDE = (
-    "gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon", "openai-gpt", "gpt_neox_japanese",
+    "gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon", "openai-gpt", "gpt_neox_japanese", "rwkv",
 )  # fmt: skip
 OUTPUT_GATES = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # families whose attention has an output gate
 CONTEXT = 2048  # Context in tokens if the config states none (assumed).
@@ -91,10 +92,13 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
         head_bias=family.head_bias,
         norm_affine=family.norm_affine,
         norm_bias=family.norm_bias,
+        kv_shared=min(fields.layers("num_kv_shared_layers", default=0, low=0), layers - 1) if name == "gemma3n" else 0,
         layer_other=_layer_other(fields, name, family, (hidden, heads, kv_heads, head_dim)),
     )
     if "hidden_size_per_layer_input" in fields:
         shape = _with_layer_inputs(fields, shape)
+    if name == "gemma3n":
+        shape = _with_streams(fields, shape)
     return _projected(fields, shape) if name == "opt" else shape
 
 
@@ -164,10 +168,16 @@ def _ffn(fields: Fields, name: str, hidden: int) -> int:
     """Return the width of the MLP; GPT-style configs omit it and mean four times the hidden size."""
     if name == "mpt":
         return hidden * fields.size("expansion_ratio", default=4, high=64)
+    if name == "xlstm":
+        multiple = fields.size("ffn_round_up_to_multiple_of", default=64)
+        return -int(-hidden * fields.fraction("ffn_proj_factor", default=2.667, high=64) // multiple) * multiple
     four = 4 * hidden if name in FOUR_TIMES_WIDE else fields.size("moe_intermediate_size", default=0) or None
     first = ("intermediate_size_mlp",) if name == "llama4" else ()
     both = 2 if name == "qwen" else 1  # Configs of the first Qwen models state the widths of the gate and up matrices as one sum.
     keys = (*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "dim_ff", "dff")
+    widths = fields.get(*keys)
+    if isinstance(widths, list) and widths:  # Gemma 3n states the same width for every layer.
+        fields = Fields({"intermediate_size": max(widths, key=lambda one: one if isinstance(one, int) else 0)}, fields.name)
     stated = fields.size(*keys, default=four, low=both) // both
     if name == "lfm2" and fields.flag("block_auto_adjust_ff_dim", default=True):
         multiple = fields.size("block_multiple_of", default=256)
@@ -176,16 +186,7 @@ def _ffn(fields: Fields, name: str, hidden: int) -> int:
 
 
 def _context(fields: Fields, name: str) -> int:
-    keys = (
-        "max_position_embeddings",
-        "n_positions",
-        "n_ctx",
-        "max_seq_len",
-        "seq_length",
-        "max_sequence_length",
-        "model_max_length",
-    )
-    stated = fields.size(*keys, default=CONTEXT, high=MAX_CONTEXT_TOKENS)
+    stated = fields.size(*CONTEXT_KEYS, default=CONTEXT, high=MAX_CONTEXT_TOKENS)
     scaling = fields.nested("rope_scaling") or fields.nested("rope_parameters")
     if scaling is None or name == "gemma3" or scaling.word("rope_type", "type") not in STRETCHED:
         return stated
@@ -198,15 +199,7 @@ def _context(fields: Fields, name: str) -> int:
 
 def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[int, int]:
     """Return the window in tokens of sliding-window or chunked attention, and every how many layers one has full attention."""
-    window = fields.size(
-        "sliding_window",
-        "attention_chunk_size",
-        "window_size",
-        "attention_window_size",
-        default=family.window,
-        low=0,
-        high=MAX_CONTEXT_TOKENS,
-    )
+    window = fields.size(*WINDOW_KEYS, default=family.window, low=0, high=MAX_CONTEXT_TOKENS)
     kinds = fields.words("layer_types") or fields.words("attention_layers")
     if not window or not fields.flag("use_sliding_window", default=family.windowed or bool(kinds)) or (window >= context > 0):
         return 0, 0
@@ -223,6 +216,8 @@ def _layer_other(fields: Fields, name: str, family: Family, sizes: tuple[int, in
     hidden, heads, kv_heads, head_dim = sizes
     # Qwen3-Next and its kin gate the output of attention by a projection as wide as the queries.
     gate = hidden * heads * head_dim if fields.flag("attn_output_gate", default=name in OUTPUT_GATES) else 0
+    if name == "lfm3" and fields.flag("use_attention_gate", default=True):
+        gate = hidden * heads  # one gate per head
     # GPT-OSS has an attention sink per head, Apertus two parameters in its activation, Persimmon biases of query and key norms.
     sinks = {"gpt_oss": heads, "apertus": 2, "persimmon": 2 * head_dim, "fuyu": 2 * head_dim}.get(name, 0)
     wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0
@@ -238,6 +233,15 @@ def _with_layer_inputs(fields: Fields, shape: Transformer) -> Transformer:
     of_layer = 2 * width * shape.hidden + shape.hidden
     outside = shape.layers * width * (rows + shape.hidden) + width
     return replace(shape, layer_other=shape.layer_other + of_layer, other=shape.other + outside)
+
+
+def _with_streams(fields: Fields, shape: Transformer) -> Transformer:
+    """Add Gemma 3n's parallel streams (AltUp, arXiv 2301.13310) and low-rank residual (LAuReL, arXiv 2411.07501)."""
+    hidden, streams = shape.hidden, fields.size("altup_num_inputs", default=4, high=64)
+    residual = 2 * hidden * fields.size("laurel_rank", default=64) + hidden
+    mixing = streams**2 + streams**3 + hidden * streams + 2 * hidden
+    outside = 2 * (streams - 1) * hidden**2
+    return replace(shape, layer_other=shape.layer_other + residual + mixing, other=shape.other + outside)
 
 
 def _projected(fields: Fields, shape: Transformer) -> Transformer:

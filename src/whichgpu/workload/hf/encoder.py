@@ -20,6 +20,7 @@ class EncoderFamily(msgspec.Struct, frozen=True):
     position_offset: int = 0
     pooled: bool = True  # whether the model without its output head ends in a pooler
     relative: bool = False  # whether all layers share a table of relative positions per head (MPNet)
+    transform: bool = True  # whether a dense layer and a norm come before the output head
 
 
 ENCODERS: Mapping[str, EncoderFamily] = {
@@ -39,8 +40,10 @@ ENCODERS: Mapping[str, EncoderFamily] = {
     "roberta-prelayernorm": EncoderFamily(token_types=1),
     "roc_bert": EncoderFamily(),
     "roformer": EncoderFamily(),
+    "xlm": EncoderFamily(token_types=0, pooled=False, transform=False),
     "xlm-roberta": EncoderFamily(token_types=1),
     "xlm-roberta-xl": EncoderFamily(token_types=1),
+    "xlnet": EncoderFamily(token_types=0, pooled=False, transform=False),
 }
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"distilbert": {"activation": "gelu"}}
@@ -51,19 +54,19 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
     if model_type == "modernbert":
         return _modern(fields)
     family = ENCODERS[model_type]
-    hidden = fields.size("hidden_size", "dim")
-    heads = fields.heads(hidden, "num_attention_heads", "n_heads")
+    hidden = fields.size("hidden_size", "dim", "emb_dim", "d_model")
+    heads = fields.heads(hidden, "num_attention_heads", "n_heads", "n_head")
     context = fields.size("max_position_embeddings", default=512)
     shape = Transformer(
         name=fields.name,
         model_type=model_type,
         hidden=hidden,
-        layers=fields.layers("num_hidden_layers", "n_layers"),
+        layers=fields.layers("num_hidden_layers", "n_layers", "n_layer"),
         heads=heads,
         kv_heads=heads,
         head_dim=hidden // heads,
-        ffn=fields.size("intermediate_size", "hidden_dim"),
-        vocab=fields.size("vocab_size", high=10**8),
+        ffn=fields.size("intermediate_size", "hidden_dim", "d_inner", default=4 * hidden if model_type == "xlm" else None),
+        vocab=fields.size("vocab_size", "n_words", high=10**8),
         gated=False,
         norm="layer",
         activation=activation(fields, "gelu"),
@@ -71,12 +74,12 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
         rope=False,
         positions=context if fields.flag("position_biased_input", default=True) else 0,
         max_context=context - (context % 2),  # RoBERTa's table of 514 positions serves 512 tokens.
-        causal=fields.flag("is_decoder", default=False),
+        causal=fields.flag("is_decoder", "causal", default=False),
         qkv_bias=True,
         out_bias=True,
         mlp_bias=True,
         token_types=fields.size("type_vocab_size", default=family.token_types, low=0),
-        lm_transform=True,
+        lm_transform=family.transform,
         embedding_norm=True,
         dropout=fields.fraction("hidden_dropout_prob", "dropout", default=0.1),
         head_bias=True,
@@ -84,9 +87,28 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
     )
     if model_type in ("deberta", "deberta-v2"):
         return _disentangled(fields, shape, model_type)
+    if model_type == "xlm" and fields.flag("use_lang_emb", default=True):
+        languages = fields.size("n_langs", default=1)
+        return replace(shape, other=languages * hidden if languages > 1 else 0)
+    if model_type == "xlnet":
+        return _with_relative_keys(shape)
     if family.relative:
         return replace(shape, token_types=0, other=fields.size("relative_attention_num_buckets", default=32) * heads)
     return shape
+
+
+def _with_relative_keys(shape: Transformer) -> Transformer:
+    """Return XLNet's shape (arXiv 1906.08237): no biases, and keys of relative positions and segments with biases per head."""
+    projection, biases, segments = shape.hidden**2, 3 * shape.hidden, 2 * shape.hidden
+    return replace(
+        shape,
+        positions=0,
+        qkv_bias=False,
+        out_bias=False,
+        embedding_norm=False,
+        layer_other=projection + biases + segments,
+        other=shape.hidden,  # vector of the masked token
+    )
 
 
 def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transformer:

@@ -11,6 +11,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+
 
 class Family(msgspec.Struct, frozen=True):
     """Architecture of a decoder family as far as its config.json does not state it; the defaults are Llama's."""
@@ -74,6 +77,7 @@ FAMILIES: Mapping[str, Family] = {
     "biogpt": replace(_GPT, activation="gelu", tied=True, position_offset=2),
     "falcon_mamba": Family(tied=True),
     "fuyu": replace(_GPT, activation="relu2", rope=True, qk_norm=True),
+    "gemma3n": replace(_GEMMA, norms=4, qk_norm=True, global_every=5),
     "gemma4": replace(_GEMMA, norms=4, qk_norm=True, global_every=6),
     "gpt_neox_japanese": replace(_GPT, qkv_bias=False, out_bias=False, mlp_bias=False, activation="gelu", rope=True),
     "jais2": replace(_GPT, activation="relu2", rope=True),
@@ -84,6 +88,7 @@ FAMILIES: Mapping[str, Family] = {
     "mamba": Family(tied=True),
     "lfm2": Family(qk_norm=True, tied=True),
     "lfm2_moe": Family(qk_norm=True, tied=True),
+    "lfm3": Family(qk_norm=True, tied=True, norms=4),
     "nemotron_h": Family(gated=False, activation="relu2"),
     "olmo_hybrid": Family(qk_norm=True, wide_qk_norm=True),
     "qwen3_5": Family(qk_norm=True),
@@ -113,12 +118,14 @@ FAMILIES: Mapping[str, Family] = {
     "seed_oss": Family(qkv_bias=True, out_follows=False),
     "smollm3": Family(tied=True, windowed=False),
     "stablelm": Family(norm="layer"),
+    "rwkv": Family(norm="layer", gated=False, activation="relu2", rope=False, embedding_norm=True),
     "starcoder2": replace(_GPT, bias_key="use_bias", activation="gelu_pytorch_tanh", tied=True, rope=True),
 }
 
 # Families whose layers have the same parameters and operators as another family's.
 SAME: Mapping[str, str] = {
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
     "gemma4_unified": "gemma4",
     "gemma4_unified_assistant": "gemma4",
@@ -167,13 +174,28 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama4": {"attention_chunk_size": 8192, "head_dim": 128},
 }
 
-# Model types with state-space, recurrent or other layers, which must not be counted as attention and MLP.
-UNSUPPORTED = frozenset(
-    "albert blt deepseek_v4 gemma3n gemma3n_text hrm_text jetmoe longformer moshi musicgen musicgen_melody openelm qwen4_exp "
-    "qwen4_exp_text reformer rwkv xlm xlnet xlstm zamba zamba2".split()
-)
+# Model types that cannot be estimated, with the message that says which part of them is missing here.
+UNSUPPORTED: Mapping[str, str] = {
+    **dict.fromkeys(("albert", "hrm_text"), "missing.shared-weights"),
+    **dict.fromkeys(("zamba", "zamba2"), "missing.shared-attention"),
+    **dict.fromkeys(("musicgen", "musicgen_melody", "moshi"), "missing.codebooks"),
+    **dict.fromkeys(("deepseek_v4", "qwen4_exp", "qwen4_exp_text"), "missing.residual-streams"),
+    "blt": "missing.byte-patches",
+    "prophetnet": "missing.token-streams",
+    "trocr": "missing.encoder",
+    "jetmoe": "missing.attention-experts",
+    "longformer": "missing.global-tokens",
+    "openelm": "missing.uneven-layers",
+    "reformer": "missing.hashing",
+}
 
 
 def family_name(model_type: str) -> str:
     """Return the decoder family (such as llama) whose architecture a config's `model_type` has."""
     return SAME.get(model_type, model_type)
+
+
+def unsupported(name: str, model_type: str, missing: str = "missing.layers") -> UsageError:
+    """Return the error for a model type that cannot be estimated, with the part of it that is missing here."""
+    message = msg("error.unsupported-model", name=name, type=model_type, missing=msg(missing))
+    return UsageError("unsupported-model", message, msg("hint.unsupported-model"))

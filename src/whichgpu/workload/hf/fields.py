@@ -90,13 +90,13 @@ class Fields:
         value = self.get(*keys)
         return printable(value) if isinstance(value, str) else default
 
-    def fraction(self, *keys: str, default: float = 0.0) -> float:
-        """Return a number from 0 to below 1 from a config, such as a dropout rate."""
+    def fraction(self, *keys: str, default: float = 0.0, high: int = 1) -> float:
+        """Return a number from 0 to `high` from a config, such as a dropout rate or a factor of a width."""
         value = self.get(*keys)
         if value is None:
             return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-            raise self.error(self._spelled(*keys), msg("config.range", value=_shorten(value), low=0, high=1))
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= high:
+            raise self.error(self._spelled(*keys), msg("config.range", value=_shorten(value), low=0, high=high))
         return float(value)
 
     def words(self, key: str) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.workload.hf.families import unsupported
 from whichgpu.workload.hf.fields import MAX_LAYERS, Fields, printable
 from whichgpu.workload.shapes import RecurrentMixer
 
 MAMBA = ("mamba", "falcon_mamba")  # families whose layers are Mamba mixers without attention and MLP
 MAMBA2 = ("mamba2",)
+ALL_RECURRENT = ("xlstm", "rwkv")  # families without attention whose layers have an MLP after the recurrent mixer
 # Words of `layer_types` and similar lists for layers without attention.
 RECURRENT_WORDS = ("linear_attention", "mamba", "mamba2", "recurrent", "conv")
 # Letters of layers that consist of one part, by the words and signs of Nemotron-H's lists.
@@ -28,14 +29,15 @@ def mixer_of(fields: Fields, family: str) -> RecurrentMixer:
         return READERS[family](fields)
     if "linear_num_value_heads" in fields:
         return _gated_delta(fields)
-    message = msg("error.unsupported-model", name=fields.name, type=fields.word("model_type"))
-    raise UsageError("unsupported-model", message, msg("hint.unsupported-model"))
+    raise unsupported(fields.name, fields.word("model_type"))
 
 
 def pattern_of(fields: Fields, family: str, layers: int) -> str:
     """Return a letter per layer (see `Transformer.pattern`); empty if the config lists no layers of different kinds."""
     if family in (*MAMBA, *MAMBA2):
         return "r" * layers
+    if family in ALL_RECURRENT:
+        return "R" * layers
     if family == "falcon_h1":
         return "B" * layers
     if family == "nemotron_h":
@@ -178,12 +180,36 @@ def _linear_recurrent_unit(fields: Fields) -> RecurrentMixer:
     return RecurrentMixer("rg_lru", 2 * width, width, width, 1, 1, width, taps, other=other)
 
 
+def _matrix_lstm(fields: Fields) -> RecurrentMixer:
+    """mLSTM of xLSTM (arXiv 2405.04517): queries, keys, values, output gate, and an input and a forget gate per head."""
+    hidden, heads = fields.size("hidden_size"), fields.size("num_heads")
+    keys = int(hidden * fields.fraction("qk_dim_factor", default=0.5))
+    values = int(hidden * fields.fraction("v_dim_factor", default=1.0))
+    gates = 2 * heads
+    bias = 2 * (keys + values) + values + hidden if fields.flag("use_bias", default=False) else 0
+    return RecurrentMixer(
+        "mlstm", 2 * (keys + values) + gates, values, heads, keys // heads, values // heads, other=gates + values + bias
+    )
+
+
+def _weighted_keys(fields: Fields) -> RecurrentMixer:
+    """RWKV-4 (arXiv 2305.13048): three states per channel, and a mix of each token with the one before it in both halves.
+
+    The receptance of the channel mix, a square matrix beside its MLP, is among the mixer's matrices.
+    """
+    hidden = fields.size("hidden_size")
+    width = fields.size("attention_hidden_size", default=hidden)
+    return RecurrentMixer("wkv", 3 * width, width, width, 3, 1, 2 * hidden, 2, ((hidden, hidden),), other=2 * width + 5 * hidden)
+
+
 READERS: Mapping[str, Callable[[Fields], RecurrentMixer]] = {
     "kimi_linear": _kimi_delta,
     "bailing_hybrid": _full_rank_delta,
     **dict.fromkeys(("bamba", "granitemoehybrid", "falcon_h1", "nemotron_h", *MAMBA2), _mamba2),
     **dict.fromkeys(("jamba", *MAMBA), _mamba),
     "minimax": _lightning,
-    **dict.fromkeys(("lfm2", "lfm2_moe"), _short_convolution),
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), _short_convolution),
     "recurrent_gemma": _linear_recurrent_unit,
+    "xlstm": _matrix_lstm,
+    "rwkv": _weighted_keys,
 }

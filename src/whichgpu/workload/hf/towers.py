@@ -117,8 +117,25 @@ def _mistral3(fields: Fields, hidden: int) -> int:
     return inner.layers("num_hidden_layers", default=24) * layer + patches + width + projector
 
 
+# Parameters of Gemma 3n's image tower (MobileNetV5) and audio tower (a conformer), the same in both sizes of the model, as the
+# classes of transformers 5.23.0 and timm 1.0.31 have them.
+GEMMA_3N_IMAGES, GEMMA_3N_AUDIO = 294_126_912, 681_348_640
+
+
+def _gemma3n(fields: Fields, hidden: int) -> int:
+    """Parameters of both towers with their embedding tables, two norms and projections."""
+
+    def embedder(key: str, rows: int, width: int) -> int:
+        inner = fields.nested(key) or Fields({}, fields.name)
+        width = inner.size("hidden_size", default=width)
+        return width * (inner.size("vocab_size", default=rows) + 2 + hidden)
+
+    return GEMMA_3N_IMAGES + GEMMA_3N_AUDIO + embedder("vision_config", 128, 2048) + embedder("audio_config", 128, 1536)
+
+
 TOWERS: Mapping[str, Tower] = {
     "gemma3": _gemma3,
+    "gemma3n": _gemma3n,
     "paligemma": _paligemma,
     "llava": _llava,
     "llama4": _llama4,

@@ -13,6 +13,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.decoder import MAX_CONTEXT_TOKENS
+from whichgpu.workload.hf.families import unsupported
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.model_files.gguf_header import GgufTensor, Header, read_header
 from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
@@ -80,8 +81,7 @@ def _shape(path: Path, header: Header, tensors: Mapping[str, GgufTensor]) -> Tra
     if not architecture:
         raise fields.error("general.architecture", msg("config.missing"))
     if architecture in UNSUPPORTED or f"{architecture}.ssm.state_size" in fields:
-        message = msg("error.unsupported-model", name=name, type=architecture)
-        raise UsageError("unsupported-model", message, msg("hint.unsupported-model"))
+        raise unsupported(name, architecture)
     config = _config(fields, architecture, header, tensors)
     shape = shape_from_config(config, fields.word("general.name") or path.stem)
     assert not isinstance(shape, TracedShape | Dlrm)  # No GGUF architecture has these shapes.

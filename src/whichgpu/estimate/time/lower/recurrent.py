@@ -12,7 +12,8 @@ from whichgpu.workload.shapes import RecurrentMixer
 CHUNK_TOKENS = 64  # tokens of a chunk in flash-linear-attention and FlashInfer; Mamba-2's kernels take 64 to 256
 # Products per chunk of each kind: of chunk x key and chunk x value (scores and their use), and of key x value (the state's).
 # The delta rule also multiplies keys by keys, solves a triangular system, and subtracts what the state holds already.
-CHUNK_PRODUCTS = {"gated_delta": (2, 2, 3), "kda": (2, 2, 3), "mamba2": (1, 1, 2), "lightning": (1, 1, 2)}
+CHUNK_PRODUCTS = {"gated_delta": (2, 2, 3), "kda": (2, 2, 3), "mamba2": (1, 1, 2), "lightning": (1, 1, 2),
+                  "mlstm": (1, 1, 2)}  # fmt: skip
 
 
 def mixer_ops(

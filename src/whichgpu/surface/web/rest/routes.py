@@ -19,10 +19,11 @@ from whichgpu.surface.web.server.clients import client_of
 from whichgpu.surface.web.server.gate import check_change_header
 from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, WebJob
 from whichgpu.surface.web.server.metrics import CONTENT_TYPE
-from whichgpu.surface.web.server.service import Service
+from whichgpu.surface.web.server.service import Service, page_question
 
 METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
+PAGE = "page"  # Command of a job whose answer is a part of the plan page, for an uploaded trace.
 MAX_REQUESTS = 20_000  # Largest number of requests in one job (assumed).
 FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # HTTP status of jobs without an answer.
 
@@ -135,14 +136,16 @@ def _job_question(body: bytes, service: Service) -> dict[str, Any]:
         document = json.loads(body)
     except (ValueError, RecursionError):
         raise HttpRefusal(400, "bad-job", None, commands=COMMANDS) from None
-    if not isinstance(document, dict) or document.get("command") not in COMMANDS:
+    if not isinstance(document, dict) or document.get("command") not in (*COMMANDS, PAGE):
         raise HttpRefusal(400, "bad-job", None, commands=COMMANDS)
     command = document.pop("command")
+    files = {name: str(service.uploads.path(str(document.pop(name)))) for name in FILES if name in document}
+    if command == PAGE:
+        return {**page_question("plan", "part", str(document.get("query", ""))), "files": files}
     if command == "estimate" and isinstance(document.get("requests"), list):
         if not 1 <= len(document["requests"]) <= MAX_REQUESTS:
             raise HttpRefusal(400, "many-requests", None, most=f"{MAX_REQUESTS:,}")
         return {"kind": "requests", "requests": document["requests"]}
-    files = {name: str(service.uploads.path(str(document.pop(name)))) for name in FILES if name in document}
     return {"kind": "rest", "endpoint": command, "body": json.dumps(document).encode(), "files": files}
 
 

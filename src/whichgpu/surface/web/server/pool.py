@@ -25,6 +25,7 @@ from whichgpu.surface.web.server.frames import FrameTooLong, Question, pack_fram
 from whichgpu.surface.web.server.limits import Limits
 
 T = TypeVar("T")
+Progress = Callable[[float], None]  # Takes the share of the work that is done.
 KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # Variables that workers inherit: they set no option of a command.
 # Variables that workers never inherit: a client's `hf:` model is fetched without the operator's access to private ones.
 SECRET_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
@@ -91,7 +92,7 @@ class Worker:
             raise
         return worker
 
-    async def ask(self, question: Question, progress: Callable[[float], None] | None = None) -> dict[str, Any]:
+    async def ask(self, question: Question, progress: Progress | None = None) -> dict[str, Any]:
         """Return the worker's answer; a caller that stops waiting must kill the worker."""
         await self._send(question)
         reply = await self._receive(progress)
@@ -130,7 +131,7 @@ class Worker:
         except (ConnectionError, RuntimeError) as problem:
             raise WorkerLost from problem
 
-    async def _receive(self, progress: Callable[[float], None] | None) -> dict[str, Any]:
+    async def _receive(self, progress: Progress | None) -> dict[str, Any]:
         assert self.process.stdout is not None
         while True:
             try:
@@ -255,18 +256,23 @@ class WorkerPool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(worker.process.wait() for worker in self._all), return_exceptions=True)
 
-    async def ask(self, question: Question, client: str = "", costly: bool = False) -> dict[str, Any]:
-        """Return the answer of the next free worker within the time limit; repeated if that worker was killed from outside."""
+    async def ask(
+        self, question: Question, client: str = "", costly: bool = False, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Return the answer of the next free worker within the time limit; repeated if that worker was killed from outside.
+
+        `progress` gets the shares of the work that the worker reports as done.
+        """
         worker = await self._free_worker(client, costly)
         try:
-            return await asyncio.shield(self._task(self._answer(worker, question, costly)))
+            return await asyncio.shield(self._task(self._answer(worker, question, costly, progress)))
         except WorkerKilled:  # Answering has no side effects, so the question may be asked again.
             worker = await self._free_worker(client, costly)
-            return await asyncio.shield(self._task(self._answer(worker, question, costly)))
+            return await asyncio.shield(self._task(self._answer(worker, question, costly, progress)))
 
-    async def _answer(self, worker: Worker, question: Question, costly: bool) -> dict[str, Any]:
+    async def _answer(self, worker: Worker, question: Question, costly: bool, progress: Progress | None) -> dict[str, Any]:
         try:
-            answer = await self._answer_in_time(worker, question)
+            answer = await self._answer_in_time(worker, question, progress)
         except WorkerLost as lost:
             self._queue.running -= costly
             try:
@@ -285,11 +291,11 @@ class WorkerPool:
             self._release(worker)
         return answer
 
-    async def _answer_in_time(self, worker: Worker, question: Question) -> dict[str, Any]:
+    async def _answer_in_time(self, worker: Worker, question: Question, progress: Progress | None) -> dict[str, Any]:
         """Return the answer; raise `TimeLimitExceeded` after the time limit, also on a busy machine."""
         try:
             async with asyncio.timeout(self._limits.answer_seconds):
-                return await worker.ask(question)
+                return await worker.ask(question, progress)
         except TimeoutError:
             raise TimeLimitExceeded from None
 

@@ -73,6 +73,7 @@ class Service:
         self.jobs = Jobs(limits, replace(settings, warm=(), nice=JOB_NICE))
         self.uploads = Uploads(limits)
         self._later: dict[Hashable, asyncio.Task[None]] = {}  # Answers being computed that nobody waits for.
+        self._progress: dict[Hashable, float] = {}  # Shares done of the answers that workers compute.
         self._waiting: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._stamp = (-STAMP_SECONDS, "")
@@ -119,6 +120,10 @@ class Service:
         if whole is None:
             self._compute_later(stamped)
         return whole or self.answers.get(_key({**stamped, "hurry": True}))
+
+    def progress(self, question: Question) -> float | None:
+        """Return the share done of an answer that a worker computes; None if nothing is known of it."""
+        return self._progress.get(_key({**question, "stamp": self._data_stamp()}))
 
     def tag(self, question: Question) -> str:
         """Return an entity tag that changes with the question, the catalog, the calibration and the user's own data."""
@@ -178,7 +183,13 @@ class Service:
 
     async def _compute(self, pool: WorkerPool, question: Question, client: str) -> Answer:
         """Return a worker's answer, and remember how long it took; cheap questions overtake costly ones."""
-        answer = await pool.ask(question, client, self.costs.is_costly(question))
+        key = _key(question)
+        try:
+            answer = await pool.ask(
+                question, client, self.costs.is_costly(question), lambda done: self._progress.update({key: done})
+            )
+        finally:
+            self._progress.pop(key, None)
         if seconds := answer.get("seconds"):
             self.costs.add(question, seconds)
         return answer

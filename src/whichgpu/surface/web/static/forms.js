@@ -1,9 +1,12 @@
 // Submits forms without a page load: the URL has the whole state, so the answer is fetched from the new URL and inserted.
 import { drawCharts } from "./charts.js";
+import { followPage } from "./course.js";
 import { say, word } from "./say.js";
 import { startSorting } from "./sorting.js";
 
+const WAIT = 600; // milliseconds after which the progress of an answer is displayed
 let asked = 0;
+let stopped = new AbortController();
 
 // Returns the URL of a form's values, without empty fields, fields of other tasks and the default columns.
 export function addressOf(form) {
@@ -20,11 +23,18 @@ export function addressOf(form) {
   return form.getAttribute("action") + (query.size ? `?${query}` : "");
 }
 
-async function pageAt(address) {
-  const reply = await fetch(address, { headers: { Accept: "text/html" } });
+// Returns HTML as a document, without what is for browsers without scripts: a parsed image there would be fetched.
+function parsed(html) {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  page.querySelectorAll("noscript").forEach((part) => part.remove());
+  return page;
+}
+
+async function pageAt(address, signal) {
+  const reply = await fetch(address, { headers: { Accept: "text/html" }, signal });
   const kind = reply.headers.get("content-type") ?? "";
   if (!kind.startsWith("text/html")) throw new Error(address);
-  return new DOMParser().parseFromString(await reply.text(), "text/html");
+  return parsed(await reply.text());
 }
 
 function settle(part) {
@@ -34,13 +44,25 @@ function settle(part) {
   document.dispatchEvent(new CustomEvent("answered"));
 }
 
+// Displays an answer that a job has rendered.
+export function insert(html) {
+  const answer = document.querySelector("#answer");
+  answer.replaceChildren(...parsed(html).body.childNodes);
+  settle(answer);
+  answer.focus();
+}
+
 // Displays the answer of a URL; `whole` also replaces the form, as the back and forward buttons need.
 export async function show(address, { whole = false, push = true } = {}) {
   const turn = ++asked;
   const answer = document.querySelector("#answer");
+  stopped.abort();
+  const stop = stopped = new AbortController();
+  let end = () => {};
+  const late = setTimeout(() => { end = followPage(address, () => stop.abort()); }, WAIT);
   answer.setAttribute("aria-busy", "true");
   try {
-    const found = await pageAt(address);
+    const found = await pageAt(address, stop.signal);
     if (turn !== asked) return;
     const fresh = found.querySelector(whole ? "#main" : "#answer");
     if (push) history.pushState({}, "", address);
@@ -51,10 +73,14 @@ export async function show(address, { whole = false, push = true } = {}) {
     place.replaceChildren(...fresh.childNodes);
     settle(place);
   } catch (problem) {
+    if (turn === asked && stop.signal.aborted) say(word("cancelled"));
+    if (stop.signal.aborted) return;
     say(word("failed"));
     location.assign(address);
   } finally {
-    document.querySelector("#answer")?.removeAttribute("aria-busy");
+    clearTimeout(late);
+    end();
+    if (turn === asked) document.querySelector("#answer")?.removeAttribute("aria-busy");
   }
 }
 

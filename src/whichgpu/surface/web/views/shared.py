@@ -18,6 +18,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.nearest_evidence import NearMeasurement
 from whichgpu.surface.commands.render.evidence import gpus_text, neighbourhood, settings_text
+from whichgpu.surface.commands.render.progress import StageShares
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page
 
@@ -36,10 +37,14 @@ def _lookup_cache(catalog: Catalog) -> LookupCache:
     return make_lookup_cache(catalog, trusting=False)
 
 
-def context_of(page: Page) -> Context:
-    """Return the catalog, day and lookup cache with which a page calls the API's functions."""
+def context_of(page: Page, stages: StageShares | None = None) -> Context:
+    """Return the catalog, day and lookup cache with which a page calls the API's functions; `stages` are those of a long one."""
     day = page.state.get("as_of")
-    return Context(catalog(), parse_as_of(day, date.today()) if day else None, lookups=lookup_cache())
+    as_of, report = parse_as_of(day, date.today()) if day else None, page.progress
+    progress = None
+    if report is not None and stages is not None:
+        progress = lambda stage, done: report(stages[stage][0] + stages[stage][1] * done)  # noqa: E731
+    return Context(catalog(), as_of, progress=progress, lookups=lookup_cache())
 
 
 def page_words(language: Language) -> dict[str, Any]:

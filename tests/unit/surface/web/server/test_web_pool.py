@@ -15,8 +15,10 @@ import pytest
 pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from tests.unit.surface.web.server.test_web_parts import finished
+from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings, _environment
+from whichgpu.surface.web.server.service import Service
 from whichgpu.workload.model_files.hub import _their_caches
 
 KILLS = 20
@@ -50,6 +52,24 @@ def test_a_worker_killed_as_it_is_handed_a_question_costs_no_answer(moment: str)
             return pool.replaced
 
     assert finished(run()) >= KILLS - 2  # an answer may be out before its worker is killed
+
+
+def test_the_share_done_of_an_answer_is_known_while_it_is_computed() -> None:
+    async def run() -> list[float | None]:
+        service = Service(Limits(answer_seconds=1.0), 1, module="tests.surface.web_echo_worker", warm=(), draws=False)
+        question = {"kind": "page", "name": "plan", "progress": 0.4, "spin": True}
+        await service.open()
+        try:
+            asking = asyncio.ensure_future(service.ask(question, "client"))
+            while (done := service.progress(question)) is None:
+                await asyncio.sleep(0.01)
+            with pytest.raises(HttpRefusal):  # It never ends.
+                await asking
+            return [done, service.progress(question)]
+        finally:
+            await service.close()
+
+    assert finished(run()) == [0.4, None]
 
 
 def test_a_question_that_crashes_its_worker_is_not_put_to_another() -> None:
