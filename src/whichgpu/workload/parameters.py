@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -88,6 +89,7 @@ def norm_parameters(shape: Transformer) -> int:
     return shape.hidden * (2 if shape.norm == "layer" and shape.norm_bias else 1)
 
 
+@lru_cache(maxsize=1024)
 def _transformer(shape: Transformer) -> Parameters:
     attention = _matrices(attention_matrices(shape)) + _matrices(indexer_matrices(shape))
     mlp, mixer = _matrices(mlp_matrices(shape, shape.ffn)), _matrices(recurrent_matrices(shape))

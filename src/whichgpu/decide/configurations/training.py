@@ -8,18 +8,19 @@ from itertools import product
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group, solve_by_class
 from whichgpu.estimate.fit import adapts_by_default, verdict
 from whichgpu.estimate.group.layout_memory import LayoutMemory
-from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
+from whichgpu.estimate.group.layout_times import LayoutStep, LayoutTimes, micro_batch_sizes
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.price.table import Floats
+from whichgpu.price.table import Floats, Ints
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.training_defaults import default_batch, pipeline_passes
 from whichgpu.workload.workload import Parallel, Workload
@@ -37,20 +38,31 @@ RATE_TIE = 0.03  # Share of throughput within which two steps count as equally f
 MAX_STEP_TOKENS, MAX_FINETUNE_STEP_TOKENS = 4_194_304, 262_144
 
 
-class ScreenedStep(msgspec.Struct, frozen=True):
-    """A training layout with micro-batch and checkpointing, and the interpolated seconds of its step on every kind of GPU."""
+class ScreenedSteps(msgspec.Struct, frozen=True):
+    """Training steps (layout, checkpointing, micro-batch) on one number of GPUs, and their interpolated needs and rates."""
 
-    parallel: Parallel
-    checkpointing: str
-    micro: float
-    rounds: float
-    need: float  # bytes needed on each GPU
-    seconds: Floats  # seconds of a step on each device
+    steps: tuple[tuple[Parallel, str], ...]  # layout and checkpointing of each step
+    micro: Floats  # sequences of a micro-batch
+    rounds: Floats  # micro-batches of an optimizer step
+    batch: Floats  # sequences that an optimizer step processes on all GPUs
+    plain: NDArray[np.bool_]  # whether activations are kept without checkpointing
+    need: Floats  # bytes needed on each GPU
+    seconds: Floats  # seconds of a step on each device, [devices, steps]
+    smallest: float  # smallest need of all, also of steps that fit no device, in bytes per GPU
 
-    @property
-    def batch(self) -> float:
-        """Return the number of sequences that one optimizer step processes on all GPUs."""
-        return self.micro * self.rounds * self.parallel.dp
+    @staticmethod
+    def of(layouts: Sequence[LayoutStep], needs: list[Floats], seconds: list[Floats], smallest: float) -> ScreenedSteps:
+        """Return one step for every micro-batch of every layout."""
+        steps = tuple((one.parallel, one.checkpointing) for one in layouts for _ in one.micro)
+        if not steps:
+            none = np.zeros(0)
+            return ScreenedSteps((), none, none, none, none > 0, none, none[None, :], smallest)
+        micro, rounds = np.concatenate([one.micro for one in layouts]), np.concatenate([one.accumulation for one in layouts])
+        batch = micro * rounds * np.array([parallel.dp for parallel, _ in steps], dtype=np.float64)
+        plain = np.array([checkpointing == "none" for _, checkpointing in steps])
+        return ScreenedSteps(
+            steps, micro, rounds, batch, plain, np.concatenate(needs), np.concatenate(seconds, axis=1), smallest
+        )  # fmt: skip
 
 
 def train(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
@@ -71,21 +83,16 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     devices = Devices.of([group.gpu for group in representatives], fabrics, request.calibration)
     usable = np.array([usable_bytes(group.gpu, workload) for group in representatives], dtype=float)
     sizes = sorted({(group.gpus, group.machines) for group in groups})
-    steps: dict[tuple[int, int], list[ScreenedStep]] = {}
-    smallest: dict[tuple[int, int], float] = {}
+    steps: dict[tuple[int, int], ScreenedSteps] = {}
     first: LayoutTimes | None = None
     micro_batches = _all_micro_batches(request, workload, {gpus for gpus, _ in sizes})
     for size in sizes:
         times = LayoutTimes(workload, shape, devices, *size, first, micro_batches)
         first = first or times
         own = np.array(sorted({device_of[group.kind] for group in groups if group.gpus == size[0]}))
-        steps[size], smallest[size] = _steps(request, workload, shape, memory, times, *size, usable[own])
+        steps[size] = _steps(request, workload, shape, memory, times, *size, usable[own])
     adapts = adapts_by_default(workload, request.stated)
-    return [
-        _best(workload, shape, device_of[group.kind], usable, steps[size], smallest[size], adapts)
-        for group in groups
-        for size in [(group.gpus, group.machines)]
-    ]
+    return [_best(workload, shape, device_of[group.kind], usable, steps[group.gpus, group.machines], adapts) for group in groups]
 
 
 def _all_micro_batches(request: WorkloadRequest, workload: Workload, sizes: Collection[int]) -> Floats:
@@ -111,31 +118,34 @@ def _searches_micro_batch(request: WorkloadRequest, workload: Workload) -> bool:
 def _steps(
     request: WorkloadRequest, workload: Workload, shape: Transformer, memory: LayoutMemory, times: LayoutTimes, gpus: int,
     machines: int, usable: Floats,
-) -> tuple[list[ScreenedStep], float]:  # fmt: skip
-    """Return training steps (layout, micro-batch) that fit at least one device, and the smallest need of all in bytes per GPU.
+) -> ScreenedSteps:  # fmt: skip
+    """Return training steps (layout, micro-batch) that fit at least one device.
 
     Data parallelism, ZeRO and pipelines are tried first; tensor parallelism only if none of those fits on some device.
     """
-    steps: list[ScreenedStep] = []
+    steps: list[LayoutStep] = []
+    needs: list[Floats] = []
+    seconds: list[Floats] = []
     smallest = np.inf
     unserved = usable
     for layouts in _families(request, workload, shape, gpus, machines):
+        fitting: list[LayoutStep] = []
         for parallel, checkpointing in product(layouts, _checkpointings(request, workload)):
             micro, rounds = _micro(request, workload, parallel)
             if not len(micro):
                 continue
             need = memory.of(parallel, checkpointing, micro, rounds)
             smallest = min(smallest, float(need.min()))
-            fitting = need <= unserved.max()
-            if fitting.any():
-                seconds = times.seconds(parallel, checkpointing, micro[fitting], rounds[fitting])
-                columns = zip(micro[fitting].tolist(), rounds[fitting].tolist(), need[fitting].tolist(), seconds.T, strict=True)
-                steps += [ScreenedStep(parallel, checkpointing, *column) for column in columns]
-        fits = min((one.need for one in steps), default=np.inf)
-        unserved = usable[usable < fits]
+            fits = need <= unserved.max()
+            if fits.any():
+                fitting.append(LayoutStep(parallel, checkpointing, micro[fits], rounds[fits]))
+                needs.append(need[fits])
+        seconds += times.seconds(fitting) if fitting else []
+        steps += fitting
+        unserved = usable[usable < min((float(need.min()) for need in needs), default=np.inf)]
         if not len(unserved):
             break
-    return steps, smallest
+    return ScreenedSteps.of(steps, needs, seconds, smallest)
 
 
 def _families(
@@ -200,38 +210,42 @@ def _searched_micro(workload: Workload, parallel: Parallel, passes: float) -> tu
     return sizes, np.clip(np.floor(possible[: len(sizes)]), passes, max_passes)
 
 
-def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
+def _default_steps(steps: ScreenedSteps, fitting: Ints) -> Ints:
     """Return, per layout and batch, the step that training defaults prefer: no checkpointing, then the largest micro-batch.
 
     All steps of a pipeline are returned, since small micro-batches may fill its stages better.
     """
-    ordered = sorted(steps, key=lambda one: (one.checkpointing == "none", one.micro))
-    best = {(one.parallel, one.batch): one for one in ordered}
-    return [one for one in steps if one.parallel.pp > 1 or best[one.parallel, one.batch] is one]
+    ordered = fitting[np.lexsort((steps.micro[fitting], steps.plain[fitting]))].tolist()
+    best = {(steps.steps[at][0], steps.batch[at]): at for at in ordered}
+    layouts = {at: steps.steps[at][0] for at in ordered}
+    preferred = [at for at in fitting.tolist() if layouts[at].pp > 1 or best[layouts[at], steps.batch[at]] == at]
+    return np.array(preferred, dtype=np.int64)
 
 
-def _simplest_fast_step(steps: Sequence[ScreenedStep], device: int) -> ScreenedStep:
+def _simplest_fast_step(steps: ScreenedSteps, fitting: Ints, device: int) -> int:
     """Return the step with the highest throughput; within 3% of it one without checkpointing, then the smallest batch."""
-    rates = [one.batch / float(one.seconds[device]) for one in steps]
-    ties = [(one, rate) for one, rate in zip(steps, rates, strict=True) if rate >= max(rates) * (1.0 - RATE_TIE)]
-    return min(ties, key=lambda pair: (pair[0].checkpointing != "none", pair[0].batch, -pair[1]))[0]
+    rates = steps.batch[fitting] / steps.seconds[device, fitting]
+    fast = rates >= rates.max() * (1.0 - RATE_TIE)
+    ties = fitting[fast]
+    return int(ties[np.lexsort((-rates[fast], steps.batch[ties], ~steps.plain[ties]))[0]])
 
 
 def _best(
-    workload: Workload, shape: Transformer, device: int, usable: Floats, steps: Sequence[ScreenedStep], smallest: float,
-    by_defaults: bool = False,
-) -> GroupResult:  # fmt: skip
+    workload: Workload, shape: Transformer, device: int, usable: Floats, steps: ScreenedSteps, by_defaults: bool = False
+) -> GroupResult:
     """Return the step with the highest throughput that fits a device, preferably even at the high end of its memory need."""
     own = float(usable[device])
-    fitting = [one for one in steps if one.need * (1 + NEED_RANGE) <= own] or [one for one in steps if one.need <= own]
-    if not fitting:
-        return Infeasibility("memory" if np.isfinite(smallest) else "layout", smallest / own - 1.0)
-    one = _simplest_fast_step(_default_steps(fitting) if by_defaults else fitting, device)
-    done, unit = work_per_step(replace(workload, batch=int(one.batch)), shape)
-    seconds = float(one.seconds[device])
-    need = Figure(one.need, one.need * (1 - NEED_RANGE), one.need * (1 + NEED_RANGE), "byte", "modelled")
+    fitting = np.flatnonzero(steps.need * (1 + NEED_RANGE) <= own)
+    fitting = fitting if len(fitting) else np.flatnonzero(steps.need <= own)
+    if not len(fitting):
+        return Infeasibility("memory" if np.isfinite(steps.smallest) else "layout", steps.smallest / own - 1.0)
+    at = _simplest_fast_step(steps, _default_steps(steps, fitting) if by_defaults else fitting, device)
+    parallel, checkpointing = steps.steps[at]
+    batch, need, seconds = int(steps.batch[at]), float(steps.need[at]), float(steps.seconds[device, at])
+    done, unit = work_per_step(replace(workload, batch=batch), shape)
+    figure = Figure(need, need * (1 - NEED_RANGE), need * (1 + NEED_RANGE), "byte", "modelled")
     return Configuration(
-        precision=workload.precision or "bf16", parallel=one.parallel, batch=int(one.batch), micro_batch=int(one.micro),
-        accumulation=int(one.rounds), checkpointing=one.checkpointing, seconds=seconds, rate=done / seconds, unit=unit,
-        need=int(one.need), usable=int(own), fits=verdict(need, int(own)), bound="compute", kind="train",
+        precision=workload.precision or "bf16", parallel=parallel, batch=batch, micro_batch=int(steps.micro[at]),
+        accumulation=int(steps.rounds[at]), checkpointing=checkpointing, seconds=seconds, rate=done / seconds, unit=unit,
+        need=int(need), usable=int(own), fits=verdict(figure, int(own)), bound="compute", kind="train",
     )  # fmt: skip

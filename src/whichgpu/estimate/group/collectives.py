@@ -158,7 +158,7 @@ def cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> Paths:
 
 
 def _cost(latency: Array, volume: Array) -> CollectiveCost:
-    return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
+    return CollectiveCost(latency if latency.shape == volume.shape else np.broadcast_to(latency, volume.shape), volume)
 
 
 def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from whichgpu.estimate.fit import Verdict, fit, required_memory
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
-from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
+from whichgpu.estimate.group.layout_times import LayoutStep, LayoutTimes, micro_batch_sizes
 from whichgpu.estimate.group.layouts import legal_layouts
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
@@ -70,8 +70,7 @@ def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int
     splits = {one: batch_splits(workload, shape, one) for one in layouts}
     sizes = np.unique(np.concatenate([np.zeros(0), *(micro for micro, _ in splits.values())]))
     needs, times = LayoutMemory(workload, shape), LayoutTimes(workload, shape, devices, gpus, nodes, sizes=sizes)
-    candidates: list[LayoutCandidate] = []
-    seconds: list[Array] = [np.zeros((len(devices.gpus), 0))]
+    steps: list[LayoutStep] = []
     need: list[Array] = [np.zeros(0)]
     room = np.array([[usable_bytes(gpu, workload)] for gpu in devices.gpus], dtype=float)
     for parallel, checkpointing in product(layouts, _checkpointings(workload, shape)):
@@ -80,12 +79,14 @@ def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int
         fitting = bytes_needed <= room.max()
         if not fitting.any():
             continue
-        micro, rounds = micro[fitting], rounds[fitting]
-        candidates += [
-            LayoutCandidate(parallel, int(size), int(count), checkpointing) for size, count in zip(micro, rounds, strict=True)
-        ]
+        steps.append(LayoutStep(parallel, checkpointing, micro[fitting], rounds[fitting]))
         need.append(bytes_needed[fitting])
-        seconds.append(times.seconds(parallel, checkpointing, micro, rounds))
+    candidates = [
+        LayoutCandidate(step.parallel, int(size), int(rounds), step.checkpointing)
+        for step in steps
+        for size, rounds in zip(step.micro, step.accumulation, strict=True)
+    ]
+    seconds = [np.zeros((len(devices.gpus), 0)), *(times.seconds(steps) if steps else ())]
     all_bytes = np.concatenate(need)
     fitting_seconds = np.where(all_bytes[None, :] <= room, np.concatenate(seconds, axis=1), np.inf)
     return ScreenedLayouts(tuple(candidates), fitting_seconds, all_bytes)

@@ -15,7 +15,7 @@ from whichgpu.estimate.time.lower.fused.inference import chunked_pass, fused_pas
 from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
@@ -95,8 +95,16 @@ def pipeline_schedule(workload: Workload, batch: Number) -> tuple[Number, Number
     if parallel.pp == 1:
         return batch, 1.0
     if workload.training:
-        rounds = float(workload.accumulation)
-        return batch, (rounds + (parallel.pp - 1) / parallel.chunks) / rounds
+        return batch, training_stretch(parallel, float(workload.accumulation))
     parts = np.clip(np.floor(batch), 1.0, float(parallel.pp))
     slots = float(parallel.pp) * np.ones_like(parts) if workload.traits.step == "decode" else parts + parallel.pp - 1.0
     return batch / parts, slots
+
+
+def training_stretch(parallel: Parallel, rounds: Number) -> Number:
+    """Return the ratio of a training pipeline's wall time to the work of one stage; 1 without a pipeline.
+
+    >>> training_stretch(Parallel(pp=4), 12.0), training_stretch(Parallel(), 12.0)
+    (1.25, 1.0)
+    """
+    return (rounds + (parallel.pp - 1) / parallel.chunks) / rounds

@@ -238,6 +238,11 @@ def _synchronised_processes(workload: Workload) -> int:
     return max(_waiting_ranks(workload), workload.parallel.dp if workload.parallel.threads else 1)
 
 
+def smallest_domain(devices: Devices) -> int:
+    """Return the fewest GPUs that the links of any of the devices join."""
+    return min((fabric.domain_gpus for fabric in devices.fabrics), default=8)
+
+
 def collective_seconds(workload: Workload, collectives: Sequence[Collective], devices: Devices) -> dict[str, Array]:
     """Return the seconds of all collectives as fields of `StepParts`, grouped by the work that may overlap them."""
     sums: dict[str, Array] = {
@@ -248,7 +253,7 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
     tail = np.zeros((1, 1))
     engine = engine_record(workload.engine, workload.year)
     custom_kernels = engine.id if engine.own_all_reduce else ""
-    domain_gpus = min((fabric.domain_gpus for fabric in devices.fabrics), default=8)
+    domain_gpus = smallest_domain(devices)
     for one in collectives:
         ranks = communicator_of(workload.parallel, one.axis, workload.gpus, workload.nodes, domain_gpus, one.ranks)
         if one.exchange:

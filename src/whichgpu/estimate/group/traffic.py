@@ -67,10 +67,15 @@ def communicator_of(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domai
 
 def step_collectives(workload: Workload, shape: Shape, batch: Number) -> list[Collective]:
     """Return the collectives of a step on a rank with `batch` sequences or samples at a time; in generation, of a decode step."""
+    layers = _layers(workload, shape, batch) if isinstance(shape, Transformer) and not workload.parallel.threads else ()
+    return [*layers, *data_parallel_collectives(workload, shape)]
+
+
+def data_parallel_collectives(workload: Workload, shape: Shape) -> list[Collective]:
+    """Return the collectives of a step between replicas: of gradients and weights in training, of weights between threads."""
     if workload.parallel.threads:
         return list(_thread_copies(workload, shape))
-    gradients = list(_gradients(workload, shape)) if workload.training else []
-    return [*_layers(workload, shape, batch), *gradients] if isinstance(shape, Transformer) else gradients
+    return list(_gradients(workload, shape)) if workload.training else []
 
 
 def inference_collectives(workload: Workload, shape: Transformer, batch: Number, tokens: Number) -> list[Collective]:

@@ -18,7 +18,8 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.explain import why_not
 from whichgpu.decide.configurations import training
 from whichgpu.decide.configurations.configuration import Infeasibility
-from whichgpu.decide.configurations.training import ScreenedStep
+from whichgpu.decide.configurations.training import ScreenedSteps
+from whichgpu.estimate.group.layout_times import LayoutStep
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.training_defaults import STAGE_PASSES
@@ -56,12 +57,12 @@ def test_micro_batch_is_searched_on_several_gpus_up_to_the_tokens_of_a_step() ->
 
 
 def test_near_ties_go_to_the_step_without_checkpointing_and_the_smaller_batch() -> None:
-    def step(micro_batch: float, checkpointing: str, seconds: float) -> ScreenedStep:
-        return ScreenedStep(Parallel(dp=8), checkpointing, micro_batch, 1.0, 1.0, np.array([seconds]))
-
-    large, plain, small = step(16.0, "full", 16.0), step(4.0, "none", 4.1), step(1.0, "none", 2.0)
-    assert training._simplest_fast_step([large, plain, small], 0) is plain
-    assert training._simplest_fast_step([large, small], 0) is large
+    rows = ((16.0, "full", 16.0), (4.0, "none", 4.1), (1.0, "none", 2.0))
+    layouts = [LayoutStep(Parallel(dp=8), checkpointing, np.array([micro]), np.ones(1)) for micro, checkpointing, _ in rows]
+    steps = ScreenedSteps.of(layouts, [np.ones(1)] * 3, [np.array([[seconds]]) for *_, seconds in rows], 1.0)
+    large, plain, small = range(3)
+    assert training._simplest_fast_step(steps, np.array([large, plain, small]), 0) == plain
+    assert training._simplest_fast_step(steps, np.array([large, small]), 0) == large
 
 
 @pytest.mark.parametrize(
@@ -121,10 +122,11 @@ def test_checkpointing_is_tried_on_and_off_unless_set() -> None:
 
 def test_rejection_reason_is_memory_or_layout(llama: Transformer) -> None:
     room = np.array([10.0, 40.0])
-    tried = [ScreenedStep(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
+    layout = LayoutStep(Parallel(), "none", np.ones(1), np.ones(1))
+    tried = ScreenedSteps.of([layout], [np.array([20.0])], [np.ones((2, 1))], 20.0)
     workload = Workload("train", "m", seq_in=8, precision="bf16")
-    assert training._best(workload, llama, 0, room, tried, 20.0) == Infeasibility("memory", 1.0)
-    refused = training._best(workload, llama, 0, room, [], np.inf)
+    assert training._best(workload, llama, 0, room, tried) == Infeasibility("memory", 1.0)
+    refused = training._best(workload, llama, 0, room, ScreenedSteps.of([], [], [], np.inf))
     assert isinstance(refused, Infeasibility)
     assert refused.reason == "layout"
 

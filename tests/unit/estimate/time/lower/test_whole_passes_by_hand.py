@@ -13,7 +13,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.layout_memory import apply_layout
-from whichgpu.estimate.group.layout_times import LayoutTimes
+from whichgpu.estimate.group.layout_times import LayoutStep, LayoutTimes
 from whichgpu.estimate.group.step import Devices, evaluate_group, inference_pass, pass_breakdown
 from whichgpu.estimate.time.fallbacks import has_fast_unit, precision_warnings, usual_precision
 from whichgpu.estimate.time.grid import evaluate_grid, uncorrected_terms
@@ -249,9 +249,8 @@ def test_screened_replicas_equal_evaluated_replicas(gpu: str, zero: int, rounds:
     batch = 8 * rounds * micro
     workload = Workload("train", "small", precision="bf16", batch=batch, seq_in=64, engine="ngc", optimizer="adamw", gpus=8)
     parallel = Parallel(dp=8, zero=zero)
-    seconds = LayoutTimes(workload, SMALL, devices, 8, 1).seconds(
-        parallel, "none", np.array([float(micro)]), np.array([float(rounds)])
-    )
+    step = LayoutStep(parallel, "none", np.array([float(micro)]), np.array([float(rounds)]))
+    seconds = LayoutTimes(workload, SMALL, devices, 8, 1).seconds([step])[0]
     whole = evaluate_group(apply_layout(workload, parallel, micro, rounds, "none"), SMALL, devices).breakdown.wall
     assert seconds[0, 0] == pytest.approx(float(whole[0, 0]), rel=0.01)
 
