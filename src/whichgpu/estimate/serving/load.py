@@ -59,8 +59,8 @@ def with_lengths(trace: Trace, prompts: Lengths, outputs: Lengths, seed: int) ->
     if trace.has_lengths:
         return trace
     random = np.random.default_rng([seed, 1])
-    drawn = [array("q", one.draw(random, len(trace)).tolist()) for one in (prompts, outputs)]
-    return Trace(trace.name, trace.times, *drawn)
+    inputs, outs = (array("q", one.draw(random, len(trace)).tolist()) for one in (prompts, outputs))
+    return Trace(trace.name, trace.times, inputs, outs)
 
 
 def _rounded(lengths: Array) -> Array:

@@ -109,7 +109,8 @@ def _lengths(histogram: Histogram, count: int) -> np.ndarray:
         middle = (few + many) / 2
         lengths = lows + (highs[place] - lows) * share**2.0**middle
         few, many = (middle, many) if lengths.mean() > mean else (few, middle)
-    return np.maximum(1, np.round(lengths)).astype(np.int64)
+    whole: np.ndarray = np.maximum(1, np.round(lengths)).astype(np.int64)
+    return whole
 
 
 def _finite(edges: Sequence[float]) -> np.ndarray:
