@@ -48,7 +48,9 @@ class _Stub(metaclass=_StubType):
         return values[0] if len(values) == 1 and callable(values[0]) else _stub("result")
 
     def __getattr__(self, name: str) -> Any:
-        return type(self).__getattr__(name)  # type: ignore[attr-defined]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _stub(name)
 
     def __class_getitem__(cls, item: Any) -> Any:
         return cls
