@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 Parse = Callable[[list[str], Path], int]
+STUBBED = ("vllm", "sglang", "torchtitan")  # Tools that import more than parsing needs.
 # Packages whose presence says that a machine has other chips: these are not there.
 PROBES = ("libtpu", "tpu_inference", "torch_xla", "amdsmi", "pathwaysutils")
 
@@ -171,7 +172,8 @@ def main() -> None:
     """Check the last command of each script of a tool and print the results."""
     tool, folder = sys.argv[1], Path(sys.argv[2])
     finder = StubFinder(tool)
-    sys.meta_path.append(finder)
+    if tool in STUBBED:
+        sys.meta_path.append(finder)
     with contextlib.redirect_stdout(sys.stderr):
         parse = TOOLS[tool]()
     results: dict[str, dict[str, Any]] = {}
