@@ -147,6 +147,8 @@ def join_candidates(
         missed["spot-service"] = spot
     if (unreliable := unreliable_offers(constraints, market, groups, group, offer)).any():
         missed["seller"] = unreliable
+    if (above := machines > market.max_machines[offer]).any():
+        missed["quota"] = above
     if (lower := _below_quality(constraints, groups, group)).any():
         missed["quality"] = lower
     if (many := replicas > MAX_REPLICAS).any():

@@ -22,6 +22,7 @@ from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.estimate.confidence.novelty import measured_makers
 from whichgpu.price.billing import billing_on, billing_prefixes, extras
+from whichgpu.price.quotas import Quota, QuotaOffer, machine_limit
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
@@ -51,6 +52,7 @@ class Market(msgspec.Struct, frozen=True):
     memory: Floats  # bytes of one GPU of each remaining offer
     day: date
     rate: float  # units of the user's currency per US dollar
+    max_machines: Floats  # most machines of each remaining offer that the user's quotas allow
 
     @property
     def age_days(self) -> Ints:
@@ -92,7 +94,22 @@ def market(
         price = np.where(left.matches("standing", ("list",)), price * factor[left.column("provider")], price)
     rate = float(exchanger.rate("USD", constraints.currency).value) if constraints.currency != "USD" else 1.0
     memory = _gpu_memory(left, catalog)
-    return Market(of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate)
+    limits = _machine_limits(left, catalog, constraints.quotas)
+    return Market(of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate, limits)
+
+
+def _machine_limits(table: PriceTable, catalog: Catalog, quotas: Sequence[Quota]) -> Floats:
+    """Return the most machines of each row of prices that quotas allow; infinite without a quota."""
+    limits: Floats = np.full(len(table), np.inf)
+    for row in np.flatnonzero(table.matches("provider", {one.provider for one in quotas})).tolist():
+        limits[row] = machine_limit(quotas, quota_offer(table, row), catalog, float(table.gpus[row]))
+    return limits
+
+
+def quota_offer(table: PriceTable, row: int) -> QuotaOffer:
+    """Return what a quota asks of an offer in a row of prices."""
+    provider, region, instance, gpu, term = (table.word(name, row) for name in ("provider", "region", "instance", "gpu", "term"))
+    return provider, region, instance, gpu, term
 
 
 def _gpu_memory(table: PriceTable, catalog: Catalog) -> Floats:

@@ -83,7 +83,9 @@ def train_notes(options: TrainOptions, target: str) -> list[str]:
     layout, notes = options.parallel, list[str]()
     if options.lora_rank:
         kind = "QLoRA (4-bit base weights)" if options.is_qlora else "LoRA"
-        notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: set it in the script.")
+        has_script = target not in ("torchtitan", "megatron")
+        where = "set it in the script" if has_script else "set it in the tool; this line trains all weights, with more memory"
+        notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: {where}.")
     if target in ("torchrun", "accelerate", "deepspeed") and layout.pp * layout.cp * layout.ep > 1:
         notes.append("Pipeline, context and expert parallel ranks are the script's own; this line starts one process per GPU.")
     if target in ("torchrun", "accelerate") and layout.tp > 1:
