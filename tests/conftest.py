@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.examples import examples
 from whichgpu.catalog.store import Catalog
 
 # Examples are the same on every run, and none is failed for being slow on a busy machine.
-settings.register_profile("house", deadline=None, derandomize=True)
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=examples(40))
 settings.load_profile("house")
 
 # A shell that starts this in the background has it deaf to Ctrl-C, and with it every programme a test starts and interrupts.
@@ -22,6 +24,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most cases of a sweep to the long tests."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if sweep := item.get_closest_marker("sweep"):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % sweep.args[0]:
+                item.add_marker(pytest.mark.long)
+            cases[test] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -172,6 +172,7 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], tuple[str, str, str]]] = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(("table", "change", "finding"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
 def test_injected_error_is_found(copy: Path, table: str, change: Callable[[Rows], None], finding: tuple[str, str, str]) -> None:
     edit(copy, table, change)

@@ -86,6 +86,7 @@ PLANTED: list[tuple[str, Callable[[Rows], None], str]] = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(("spoil", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
 def test_injected_error_is_found(copy: Path, spoil: Callable[[Rows], None], check: str) -> None:
     edit(copy, "prices", spoil)

@@ -74,6 +74,7 @@ def without_ranks(folder: Path, question: Callable[[], list[OffersAnswer]]) -> l
     return question()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_answers_are_those_of_the_whole_store(seed: int, tmp_path: Path, folder: Path, catalog: Catalog) -> None:
     """Lists supersede each other under other names, in other currencies and on other days, and an offer ends."""

@@ -50,6 +50,7 @@ def importer(tmp_path: Path, folder: Path, catalog: Catalog) -> Importer:
     return Importer(tmp_path / "ours.csv", folder, catalog)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -137,6 +138,7 @@ def test_a_list_with_days_is_compared_with_the_bundled_history(importer: Importe
     assert (answer.kept, answer.reasons) == (1, {"jump": 1})
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "line",
     [

@@ -220,6 +220,7 @@ def test_a_rate_limit_is_waited_out(harness: SourceHarness, server: Server) -> N
 SLOW = ("skypilot", "endless")  # it has two dozen files, each of which is read for as long as may be
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("name", "answer"),
     [

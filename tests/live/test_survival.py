@@ -74,6 +74,7 @@ def check_kills(lines: list[dict[str, Any]], times: int) -> None:
     assert any(line["killed"] for line in lines)
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new(flipping: str, folder: Path) -> None:
     check_kills(work("killed", flipping, folder, 5, 1), 5)
 
@@ -170,6 +171,7 @@ def test_refresh_that_cannot_be_stored_requests_nothing(
     assert server.received == []
 
 
+@pytest.mark.long
 def test_full_disk_is_reported_and_leaves_the_store_unchanged(folder: Path, resolver: Resolver) -> None:
     take(folder, resolver, "0.5")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

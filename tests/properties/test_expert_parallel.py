@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
@@ -29,8 +30,8 @@ ENGINES = ["vllm", "sglang", "tensorrt-llm"]
 # One NVLink domain of 8 ranks: (dp, tp, ep).
 SPREADS = [(1, 8, 1), (1, 8, 2), (1, 8, 8), (2, 4, 4), (2, 4, 8), (4, 2, 8), (8, 1, 8), (8, 1, 2), (8, 1, 1)]
 TILE_COLUMNS = 128  # of the tiles of grouped GEMMs in CUTLASS and Triton
-few = settings(max_examples=12, deadline=None)
-fewer = settings(max_examples=5, deadline=None)
+few = settings(max_examples=examples(12), deadline=None)
+fewer = settings(max_examples=examples(5), deadline=None)
 
 
 def workload_and_shape(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from tests.serving_cases import DEFAULT_LIMITS, linear
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.kv_transfer import Port
@@ -60,7 +61,7 @@ def fleets(draw: Any) -> Fleet:
     return Fleet(tuple(pools), routing, draw(LIVES), draw(st.integers(0, 9)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fleet=fleets(), requests=REQUESTS)
 def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[float, int, int]]) -> None:
     load = [(time, prompt, output, tuple(range(prompt // 32))) for time, prompt, output in sorted(requests)]

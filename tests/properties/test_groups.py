@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator, collective_cost
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
@@ -25,7 +26,7 @@ GPUS = CATALOG.gpu_by_id
 LINKED = ["h100-sxm", "a100-sxm-40gb", "v100-sxm-16gb", "mi300x", "t4", "l40s", "rtx-4090", "a100-pcie-80gb", "b200"]
 KINDS: list[CollectiveKind] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 gpus = st.sampled_from(LINKED)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(15), deadline=None)
 
 WORK: list[tuple[str, str, dict[str, Any]]] = [
     ("train", "resnet50", {"gpus": 8, "batch": 512}),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from whichgpu.api.context import Context
 from whichgpu.api.prices.changes import catalog_watch
 from whichgpu.api.prices.history import history
@@ -113,7 +114,7 @@ def query_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert nothing.kind != "no-exchange-rate"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(rows=st.lists(own, min_size=1, max_size=4))
 def test_cells_of_a_csv_of_ones_own(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
@@ -121,7 +122,7 @@ def test_cells_of_a_csv_of_ones_own(rows: list[dict[str, Any]]) -> None:
             query_store(Path(folder), monkeypatch)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(rows=st.lists(st.dictionaries(st.sampled_from(
     "provider instance region gpu gpus term payment price currency upfront includes per discount observed".split()
 ), json_value | words), min_size=1, max_size=4))  # fmt: skip
@@ -130,14 +131,14 @@ def test_cells_of_a_json_of_ones_own(rows: list[dict[str, Any]]) -> None:
         import_rows(Path(folder), "colo.json", [{"provider": "colo", "gpu": "L4", "price": "0.5"} | row for row in rows])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(rows=st.lists(skypilot, min_size=1, max_size=4))
 def test_cells_of_skypilots_catalog(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         import_rows(Path(folder), "aws.csv", rows)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(rows=st.lists(gpuhunt, min_size=1, max_size=4))
 def test_cells_of_gpuhunts_catalog(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

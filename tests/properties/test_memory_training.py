@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from whichgpu.estimate.memory.training.training_step import training_memory
 from whichgpu.workload.shapes import Mlp, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -49,7 +50,7 @@ def request(**values: Any) -> Workload:
     return Workload("train", "random", **usual | values)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(transformers(), st.integers(1, 8), st.integers(1, 8))
 def test_a_larger_batch_or_sequence_never_needs_less(shape: Transformer, one: int, other: int) -> None:
     less, more = sorted((one, other))
@@ -57,13 +58,13 @@ def test_a_larger_batch_or_sequence_never_needs_less(shape: Transformer, one: in
     assert needed(request(seq_in=64 * less), shape) <= needed(request(seq_in=64 * more), shape)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(transformers())
 def test_a_wider_type_never_needs_less(shape: Transformer) -> None:
     assert needed(request(precision="bf16"), shape) <= needed(request(precision="fp32"), shape)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(transformers(), st.sampled_from([2, 4, 8]))
 def test_sharding_never_costs_more_than_its_stated_buffers(shape: Transformer, degree: int) -> None:
     alone = needed(request(batch=2), shape)
@@ -75,7 +76,7 @@ def test_sharding_never_costs_more_than_its_stated_buffers(shape: Transformer, d
     assert needed(request(parallel=Parallel(tp=2)), shape) <= alone * 1.01
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(transformers())
 def test_checkpointing_and_adapters_never_need_more(shape: Transformer) -> None:
     plain = needed(request(batch=8), shape)
@@ -84,7 +85,7 @@ def test_checkpointing_and_adapters_never_need_more(shape: Transformer) -> None:
     assert needed(request(batch=8, optimizer="sgd"), shape) <= plain
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.integers(8, 2048), min_size=2, max_size=6), st.integers(1, 64))
 def test_perceptron_memory_covers_weights_gradients_and_optimizer_states(units: list[int], batch: int) -> None:
     shape = Mlp("mlp", tuple(units))

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.configs import configs, plausible, values
+from tests.examples import examples
 from tests.model_files import gguf_bytes, safetensors_bytes
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.workload.hf import shape_from_config
@@ -34,7 +35,7 @@ HEAD = 1100  # bytes: the interesting part of the files above
 
 @pytest.mark.parametrize(("name", "whole", "read"), FILES, ids=[name for name, _, _ in FILES])
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_damaged_files_are_read_or_politely_refused(
     tmp_path: Path, name: str, whole: bytes, read: Callable[[Path], object], data: st.DataObject
 ) -> None:
@@ -57,7 +58,7 @@ def test_random_bytes_are_politely_refused(
 
 
 @given(configs)
-@settings(max_examples=600)
+@settings(max_examples=examples(150))
 def test_any_config_is_read_or_politely_refused(config: dict[str, Any]) -> None:
     _counted_or_refused(config)
 

@@ -97,6 +97,7 @@ def same(typed: Any, other: Any) -> bool:
     return bool(typed == other)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", range(QUESTIONS))
 def test_every_surface_gives_the_same_document(seed: int) -> None:
     name, request = random_question(seed)

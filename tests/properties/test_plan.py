@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from tests.plan_cases import market
 from whichgpu.decide.plan.simulate import Latencies, summarise
 from whichgpu.decide.plan.solver.bound import column_costs, initial_prices, raise_bound
@@ -25,7 +26,7 @@ SEEDS = st.integers(0, 10_000)
 EXACT = 1e-6
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(6))
 @given(SEEDS, st.floats(1.0, 3.0))
 def test_more_traffic_never_costs_less(seed: int, times: float) -> None:
     problem = market(4, 5, seed, rate=10.0)
@@ -35,7 +36,7 @@ def test_more_traffic_never_costs_less(seed: int, times: float) -> None:
     assert more.cost >= less.cost - EXACT
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(6))
 @given(SEEDS)
 def test_fewer_offers_never_cost_less_and_headroom_never_helps(seed: int) -> None:
     problem = market(4, 5, seed, rate=10.0)
@@ -48,7 +49,7 @@ def test_fewer_offers_never_cost_less_and_headroom_never_helps(seed: int) -> Non
     assert spare.cost >= whole.cost - EXACT
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(6))
 @given(SEEDS, st.integers(1, 6))
 def test_slices_never_beat_the_free_split_and_more_of_them_never_cost_more(seed: int, slices: int) -> None:
     problem = market(3, 4, seed, rate=10.0)
@@ -59,7 +60,7 @@ def test_slices_never_beat_the_free_split_and_more_of_them_never_cost_more(seed:
     assert free.cost - EXACT <= finer.cost <= cut.cost + EXACT
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(6))
 @given(SEEDS, st.floats(0.5, 40.0), st.floats(0.0, 0.4))
 def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: float) -> None:
     problem = replace(market(8, 10, seed, rate=rate), headroom=headroom)
@@ -72,7 +73,7 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
     assert (bound.with_column[best.counts[0] > 0] <= best.cost + EXACT).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SEEDS, st.floats(0.1, 0.9), st.sampled_from([None, 3]))
 def test_accepted_plan_serves_the_whole_rate_of_every_bucket(seed: int, blank: float, slices: int | None) -> None:
     """Sizes and levels of no order, some of them without requests, some beyond some or all GPUs."""
@@ -94,7 +95,7 @@ def test_accepted_plan_serves_the_whole_rate_of_every_bucket(seed: int, blank: f
         assert (busy <= solution.counts + 1e-6).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SEEDS)
 def test_a_program_of_columns_that_serve_only_some_buckets_has_no_solution(seed: int) -> None:
     problem = market(3, 4, seed)
@@ -106,7 +107,7 @@ def test_a_program_of_columns_that_serve_only_some_buckets_has_no_solution(seed:
     assert Program(problem, np.array([0, 2])).solve(5.0, 0.01) is not None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SEEDS, st.floats(50.0, 99.0), st.integers(0, 2), st.floats(0.0, 1.0))
 def test_objectives_hold_only_if_the_percentile_of_all_requests_met_all_of_them(
     seed: int, percentile: float, refused: int, beyond: float
@@ -173,7 +174,7 @@ def tied(seed: int) -> Problem:
     )
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(SEEDS)
 def test_pools_left_out_as_beaten_are_missed_by_no_plan(seed: int) -> None:
     problem = tied(seed)

@@ -93,7 +93,8 @@ def _is_monotone(seed: int, flag: str) -> None:
         assert easy <= hard * (1.0 + gap + SIMPLER + 1e-6), (seed, flag, costs)
 
 
-@pytest.mark.parametrize("flag", ["--tpot", pytest.param("--budget", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("flag", ["--tpot", "--budget"])
 def test_a_looser_question_costs_no_more(flag: str) -> None:
     _is_monotone(0, flag)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
 from whichgpu.catalog.live.queries import OfferQuery, offers_on, snapshot_observations
 from whichgpu.catalog.live.resolve import Resolver
@@ -43,7 +44,7 @@ def prices_on(folder: Path, day: date | None, as_known: date | None = None) -> L
     return {one.observation.instance: str(one.observation.price) for one in stood}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 @given(looks)
 def test_every_snapshot_and_day_can_be_restored(snapshots: list[Look]) -> None:
     days = [FIRST + timedelta(days=7 * number) for number in range(len(snapshots))]
@@ -63,7 +64,7 @@ def test_every_snapshot_and_day_can_be_restored(snapshots: list[Look]) -> None:
         assert prices_on(folder, FIRST - timedelta(days=1)) == {}
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(looks.filter(lambda snapshots: len(snapshots) >= 3), st.randoms(use_true_random=False))
 def test_insertion_order_of_snapshots_does_not_matter(snapshots: list[Look], chance: object) -> None:
     days = [FIRST + timedelta(days=7 * number) for number in range(len(snapshots))]

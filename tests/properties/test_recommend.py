@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
@@ -35,7 +36,7 @@ def recommended(**constraints: Any) -> RecommendAnswer | None:
         return None
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(5))
 @given(st.sampled_from(["cost", "time", "balanced", "value"]), st.integers(5, 60), st.integers(5, 200))
 def test_more_budget_is_never_slower(rank: Any, smaller: int, more: int) -> None:
     small, large = recommended(rank=rank, budget=f"{smaller}usd"), recommended(rank=rank, budget=f"{smaller + more}usd")
@@ -44,7 +45,7 @@ def test_more_budget_is_never_slower(rank: Any, smaller: int, more: int) -> None
         assert large.answer.run_time.value <= small.answer.run_time.value * (1 + 1e-9)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(5))
 @given(st.sampled_from(["cost", "balanced"]), st.integers(1, 30), st.integers(1, 100))
 def test_tighter_deadline_is_never_cheaper(rank: Any, shorter: int, more: int) -> None:
     tight, loose = recommended(rank=rank, deadline=f"{shorter}h"), recommended(rank=rank, deadline=f"{shorter + more}h")

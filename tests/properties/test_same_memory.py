@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whichgpu as wg
+from tests.examples import examples
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.api.workloads.fit import fit_model
 
@@ -34,7 +35,7 @@ def test_every_verb_gives_the_same_memory() -> None:
     """Memory of `estimate`, `fit` and `recommend`; enough of the questions must have a recommendation to compare."""
     recommendations: list[str] = []
 
-    @settings(max_examples=6)
+    @settings(max_examples=examples(6))
     @given(st.sampled_from(QUESTIONS), st.sampled_from(GPUS))
     def compare(question: tuple[str, str, dict[str, Any]], gpu: str) -> None:
         if _same_memory(question, gpu):

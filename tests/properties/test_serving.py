@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from tests.serving_cases import DEFAULT_LIMITS, linear, real
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server
@@ -30,7 +31,7 @@ LIMITS = st.fixed_dictionaries(
 REQUESTS = st.lists(st.tuples(st.floats(0, 0.3), st.integers(1, 300), st.integers(1, 60)), min_size=1, max_size=40)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(
     limits=LIMITS, blocks=st.integers(2, 40), requests=REQUESTS, copies=st.integers(1, 3), stages=st.integers(1, 2),
     routing=st.sampled_from(["least", "round-robin", "random"]), clients=st.none() | st.integers(1, 8),
@@ -64,7 +65,7 @@ def test_requests_and_tokens_are_conserved(
     assert outcome.busy <= 1.0 + 1e-9
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(limits=LIMITS, requests=REQUESTS)
 def test_batched_steps_equal_single_steps(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
     """A request that arrives at any moment and is never admitted must not change anything for the others."""
@@ -104,7 +105,7 @@ def _percentiles(server: Server, rate: float, seed: int) -> list[float]:
     return [*summary.ttft.at, *summary.tpot.at, *summary.latency.at]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(factor=st.floats(1.05, 3.0), rate=st.floats(1, 200))
 def test_slower_steps_never_help(factor: float, rate: float) -> None:
     server = linear(sequence=1e-4, token=1e-6)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.examples import examples
 from tests.unit import shapes
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.gpu import Gpu
@@ -35,7 +36,7 @@ VISION = {
     "mobilenet_v3_large": 0.22, "efficientnet_b0": 0.39, "convnext_tiny": 4.46, "swin_t": 4.49, "vit_b_16": 17.56,
 }  # fmt: skip
 SERVING = ("vllm", "sglang", "tensorrt-llm")
-few = settings(max_examples=60)
+few = settings(max_examples=examples(25))
 RATED = [gpu for gpu in CATALOG.gpus if "fp32" in gpu.peaks or "bf16" in gpu.peaks or "fp16" in gpu.peaks]
 BY_ID = CATALOG.gpu_by_id
 gpus = st.sampled_from([gpu.id for gpu in RATED])  # by id: examples that fail stay readable

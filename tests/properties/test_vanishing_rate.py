@@ -14,6 +14,7 @@ from whichgpu.estimate.serving.server import server_of
 IN, OUT = 1000, 201
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
 @pytest.mark.parametrize(
     ("model", "gpu", "gpus"),

@@ -137,7 +137,7 @@ def torchtitan() -> Parse:
     def parse(words: list[str], path: Path) -> int:
         arguments = after(words, "-m", "torchtitan.train")
         config = manager.parse_args(arguments)
-        given = dict(word[2:].split("=", 1) for word in arguments if word.startswith("--"))
+        given = dict(word[2:].split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
         for name, value in given.items():
             section, dot, key = name.partition(".")
             if dot and str(getattr(getattr(config, section), key)) != value:

@@ -15,6 +15,8 @@ import pytest
 import whichgpu
 from whichgpu.api.context import Context
 from whichgpu.api.launch.emit import launch_files_by_target
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_words, shell_line
 
 CHECKER, ENGINE_CHECKER = (Path(__file__).with_name(name) for name in ("emitted_check.py", "engine_check.py"))
 WITH_DEPENDENCIES = ("kubernetes-validate==1.37.0", "dstack==0.22.5")
@@ -25,7 +27,7 @@ TORCH = ("torch==2.13.0", "numpy", "psutil", "pyyaml", "packaging", "huggingface
 PARSING = (
     *("pydantic", "msgspec", "regex", "cbor2", "transformers==5.19.0", "aiohttp", "cloudpickle", "pyzmq", "gguf", "cachetools"),
     *("blake3", "openai", "prometheus-client", "fastapi", "uvicorn", "py-cpuinfo", "pillow", "requests"),
-    *("tyro", "spmd_types==0.2.3", "torchdata", "torch_checkpointing", "einops", "datasets"),
+    *("tyro", "spmd_types==0.2.3", "torchdata", "torch_checkpointing", "einops", "datasets", "tensorboard"),
 )
 LEAST_LINES = {"vllm": 25, "sglang": 25, "accelerate": 8, "torchrun": 8, "torchtitan": 5}
 DAY = "2026-10-01"
@@ -68,6 +70,36 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+# Every option of a replica: ranks of all kinds, precisions, several nodes, prefill and decode workers.
+LAYOUTS = [
+    LaunchOptions(
+        "g",
+        "Qwen/Qwen3-30B-A3B",
+        1,
+        "h100-sxm",
+        16,
+        2,
+        64,
+        4096,
+        8192,
+        dtype,
+        0.9,
+        "",
+        "",
+        "",
+        False,
+        kv_dtype=kv,
+        nodes=nodes,
+        pipeline_parallel_size=2,
+        data_parallel_size=4,
+        expert_parallel_size=8,
+        role=role,
+    )
+    for dtype, kv in (("bf16", "fp8"), ("fp16", "bf16"), ("fp8", "fp16"), ("fp32", None))
+    for nodes, role in ((1, "both"), (2, "both"), (1, "prefill"), (1, "decode"))
+]
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the files of every target for every answer."""
@@ -82,6 +114,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 path = folder / target / f"{number:02}-{name}"
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
+    for engine in ("vllm", "sglang"):
+        lines = [shell_line(serve_words(options, engine, 8000)) for options in LAYOUTS]
+        (folder / engine / "99-layouts.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
@@ -154,7 +189,7 @@ WRONG_WORDS = {
         ("--dtype=", "--dtype=x"),
     ),
     "sglang": (
-        ("--tp=", "--tensor="),
+        ("--tp-size=", "--tp="),
         ("--context-length=", "--context-length=x"),
         ("--mem-fraction-static=", "--mem-fraction="),
     ),

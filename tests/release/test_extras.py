@@ -23,7 +23,8 @@ EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("ray",),
         ("plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4", "--no-curve", "--ray", "local", "--sweep", "rate=1/s,2/s"),
     ),
-    "dev": (("pytest", "hypothesis", "scipy", "playwright", "schemathesis", "coverage", "hatchling", "build", "packaging"), ()),
+    "dev": (("pytest", "hypothesis", "scipy", "playwright", "coverage", "hatchling", "build", "packaging"), ()),
+    "long": (("schemathesis", "mkdocs", "nbclient", "ipykernel"), ()),
 }
 CORE = (
     ("gpus", "T4"),

@@ -204,6 +204,7 @@ def test_the_bundled_catalog_passes_its_check() -> None:
     assert call("catalog", "check").code == 0
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("column", "value"),
     [

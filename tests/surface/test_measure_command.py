@@ -98,6 +98,7 @@ def test_without_torch_one_line_and_exit_1(machine: Machine, monkeypatch: pytest
     assert reply.err == "error: measuring needs PyTorch, which is not installed here\n"
 
 
+@pytest.mark.long
 def test_measure_shows_predicted_and_measured_and_saves_a_record(machine: Machine, tmp_path: Path) -> None:
     machine()
     reply = call("measure", "--minutes", "3")
@@ -151,6 +152,7 @@ def test_no_keep_saves_no_record(machine: Machine, tmp_path: Path) -> None:
     assert all("inside" in step for step in reply["record"]["steps"])
 
 
+@pytest.mark.long
 def test_small_gpu_skips_steps_that_do_not_fit(machine: Machine) -> None:
     machine(free=6 << 30)
     reply = call("measure", "--no-keep")
@@ -204,6 +206,7 @@ def test_verify_passes_the_parsers_errors_on(machine: Machine) -> None:
     assert_refused(call("measure", "--verify", "estimate decode no-such-model --gpu H200"), 2)
 
 
+@pytest.mark.long
 def test_share_and_import(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine()
     assert_refused(call("measure", "--share", str(tmp_path / "x.json")), 1)

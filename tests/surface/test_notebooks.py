@@ -13,8 +13,6 @@ import notebooks
 import pytest
 
 MAX_NOTEBOOK_BYTES = 128 << 10
-FIRST, *OTHERS = notebooks.notebooks()
-SOME_LONG = [FIRST, *(pytest.param(path, marks=pytest.mark.long) for path in OTHERS)]
 Cells = list[dict[str, Any]]
 
 
@@ -36,7 +34,8 @@ def run(source: str, names: dict[str, Any]) -> tuple[Any, str]:
     return value, printed.getvalue()
 
 
-@pytest.mark.parametrize("path", SOME_LONG, ids=lambda path: path.stem)
+@pytest.mark.long
+@pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda path: path.stem)
 def test_every_cell_runs_with_its_stored_output(path: Path) -> None:
     """In this process, for speed; figures may differ by what was calibrated since, kinds of output may not."""
     names: dict[str, Any] = {}

@@ -130,6 +130,7 @@ def test_headroom_is_raised_until_the_fleet_changes() -> None:
     assert [row["holds"] for row in document["simulation"]] == [True]
 
 
+@pytest.mark.long
 def test_a_longer_time_to_first_token_is_planned_too_and_costs_no_more() -> None:
     """Replicas that run several sequences keep a request waiting for a step scheduled before it came, which the plan counts."""
     plans = [call(*SMALL[:-1], limit, "--percentile", "99", "--json").json() for limit in ("60ms", "70ms", "80ms", "90ms")]

@@ -182,6 +182,7 @@ def test_jobs_refuse_every_spelling(command: str, guarded: Guarded, names: list[
     assert guarded.opened() == []
 
 
+@pytest.mark.long
 def test_a_list_of_requests_refuses_every_model(guarded: Guarded, names: list[str]) -> None:
     texts = [spell(name) for name, spell in zip(names, itertools.cycle(SPELLINGS), strict=False)]
     requests: list[dict[str, Any]] = [{"task": "decode", "gpu": "T4", "model": text} for text in texts]
@@ -201,6 +202,7 @@ def test_a_list_of_requests_refuses_every_model(guarded: Guarded, names: list[st
     assert guarded.opened() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.long)])  # texts tried in each field
 def test_no_field_of_any_endpoint_opens_a_file(guarded: Guarded, count: int) -> None:
     tried, texts = 0, itertools.cycle(("~/gpt2", "./gpt2.toml", "@gpt2.json"))

@@ -1,6 +1,6 @@
 """SHA-256 digests of every file that an index offers for the pinned versions: `PYTHONPATH=tools python -m supply.hashes`.
 
-Writes `requirements-run.txt` and `requirements-dev.txt`, which `tools/environment` installs first, with pip's --require-hashes.
+Writes `requirements-run.txt`, `-dev` and `-long`, which `tools/environment` installs first, with pip's --require-hashes.
 All files of a version are listed, so that every platform's wheel is included; without addresses, so that any mirror works. Needs
 the network: the index is pip's own (PIP_INDEX_URL, else PyPI).
 """
@@ -18,7 +18,8 @@ import httpx
 from supply.closure import ROOT, TOOLS, closure, pins
 
 INDEX = "https://pypi.org/simple"
-KINDS: Mapping[str, tuple[str, ...]] = {"run": ("plot", "web"), "dev": ("dev", "plot", "web")}
+RUN = ("plot", "web")
+KINDS: Mapping[str, tuple[str, ...]] = {"run": RUN, "dev": ("dev", *RUN), "long": ("long", "dev", *RUN)}
 _FILE = re.compile(r'<a[^>]*href="[^"#]*#sha256=([0-9a-f]{64})"[^>]*>([^<]+)</a>')
 
 
@@ -44,11 +45,11 @@ def requirements(kind: str, digests_by_name: Mapping[str, tuple[str, ...]]) -> s
 
 
 def main() -> int:
-    """Query the index and write both files."""
+    """Query the index and write the files."""
     index = os.environ.get("PIP_INDEX_URL", INDEX).rstrip("/")
     digests_by_name: dict[str, tuple[str, ...]] = {}
     with httpx.Client(follow_redirects=True, timeout=60) as client:
-        for name in sorted(closure(*KINDS["dev"])):
+        for name in sorted(closure(*KINDS["long"])):
             if name not in TOOLS:
                 digests_by_name[name] = digests(client.get(f"{index}/{name}/").raise_for_status().text, name, pins()[name])
     if lacking := [name for name, file_digests in digests_by_name.items() if not file_digests]:

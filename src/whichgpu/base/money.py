@@ -23,6 +23,9 @@ _TYPED_CURRENCIES = {
 }  # fmt: skip
 _PERIODS = {"h": "hour", "hr": "hour", "hour": "hour", "mo": "month", "month": "month"}
 
+# Currencies without a smaller unit in use (minor unit 0 in ISO 4217, https://www.iso.org/iso-4217-currency-codes.html, 2026).
+WHOLE_CURRENCIES = ("CLP", "ISK", "JPY", "KRW", "VND")
+
 
 class Money(msgspec.Struct, frozen=True):
     """An amount of money in one currency.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.capacity_bound import expected_latency
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
@@ -26,6 +28,9 @@ Bools = NDArray[np.bool_]
 # A price of a service, and a spot price, counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180
 # (assumed): it is to be rented now, and an old price may no longer be offered.
 FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
+# A run's spot price older than 180 days leads only if no fresher candidate is within this factor of it (assumed); that of a
+# service never leads a fresher one.
+OUTDATED_LEAD = 1.25
 SERVER_SEGMENT = "datacenter"
 # Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
 # and for few desktop cards.
@@ -53,7 +58,8 @@ class Candidates(msgspec.Struct, frozen=True):
     run_settings: RunSettings
     age_factor: Floats  # factor by which an old price counts more in a ranking
     poorly_supported: Bools  # whether software supports the GPU badly for the task, so that it comes after all others
-    outdated: Bools  # whether the price of a service was last seen over half a year ago, so that it comes after fresher ones
+    outdated: Bools  # whether the price of a service, or the spot price of a run, was last seen over half a year ago
+    outdated_lead: float  # factor by which an outdated candidate must be better than fresher ones to come before them
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
     slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
@@ -67,22 +73,23 @@ class Candidates(msgspec.Struct, frozen=True):
     def passing(self, waived: Collection[str] = ()) -> Bools:
         """Return a mask of the candidates that miss no limit other than the waived ones."""
         limits = [lost for name, lost in self.missed.items() if name not in waived]
-        return ~np.any(limits, axis=0) if limits else np.ones(len(self.group), dtype=bool)
+        return ~np.logical_or.reduce(limits) if limits else np.ones(len(self.group), dtype=bool)
 
-    def score(self, rank: Rank, waived: Collection[str] = (), slow: RunCost | None = None) -> Floats:
-        """Return a score per candidate by `rank`: less is better, infinite if a limit is missed; it rises with cost and time."""
+    def scores(self, rows: Ints, rank: Rank, slow: RunCost | None = None) -> Floats:
+        """Return the score by `rank` of the candidates in `rows`: less is better; it rises with cost and time."""
         run, pace = (slow, slow.hours) if slow else (self.run_cost, self.pace)
-        with np.errstate(divide="ignore"):
-            cost, hours = np.log(np.maximum(run.cost, 1e-12)), np.log(np.maximum(pace, 1e-12))
-        aged = np.log(self.age_factor)
-        cost = cost + aged
-        scores = {
-            "cost": cost,
-            "time": hours,
-            "value": np.log(np.maximum(self.per_unit, 1e-30)) + aged,
-            "balanced": cost + TIME_WEIGHT * hours,
-        }
-        return np.where(self.passing(waived), scores[rank], np.inf)
+
+        def logarithm(values: Floats, floor: float = 1e-12) -> Floats:
+            logarithms: Floats = np.log(np.maximum(values[rows], floor))
+            return logarithms
+
+        if rank == "time":
+            return logarithm(pace)
+        aged = np.log(self.age_factor[rows])
+        if rank == "value":
+            return logarithm(self.per_unit, 1e-30) + aged
+        cost = logarithm(run.cost) + aged
+        return cost if rank == "cost" else cost + TIME_WEIGHT * logarithm(pace)
 
     def order(self, rank: Rank, market: Market, waived: Collection[str] = (), cautious: bool = False) -> Ints:
         """Return indices of passing candidates, best first; ties go to lower cost, less time, shorter round trip, newer price.
@@ -90,21 +97,39 @@ class Candidates(msgspec.Struct, frozen=True):
         By time, candidates within about 0.1%, which no estimate can tell apart, go by the memory of their GPUs first. Limits in
         `waived` are not applied. If `cautious`, those that may miss a limit come last, and runs are compared with slow steps.
         """
-        score = np.round(self.score(rank, waived, self.slow if cautious else None), 3 if rank == "time" else 9)
-        passing = np.flatnonzero(np.isfinite(score))
-        offer, rows = self.offer[passing], market.rows[self.offer[passing]]
+        passing = np.flatnonzero(self.passing(waived))
+        score = np.round(self.scores(passing, rank, self.slow if cautious else None), 3 if rank == "time" else 9)
+        passing, score = passing[finite := np.isfinite(score)], score[finite]
+        offer = self.offer[passing]
+        rows = market.rows[offer]
         observed = -market.table.days[1][rows].astype(float)
         trip = np.nan_to_num(market.round_trip[offer], nan=1e9)
         cost, hours = np.round(self.run_cost.cost[passing], 6), np.round(self.pace[passing], 6)
         ties = (cost, hours) if rank != "time" else (-market.memory[offer], hours, cost)
         instance = market.table.column("instance")[rows]
-        order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score[passing]))]
+        order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score))]
         if rank != "time":  # GPUs that the user owns come first, at the cost of their power.
-            order = order[np.argsort(market.terms[self.offer[order]] != "owned", kind="stable")]
+            order = _last(order, market.terms[self.offer[order]] != "owned")
         if cautious and self.risky is not None:
-            order = order[np.argsort(self.risky[order], kind="stable")]
-        order = order[np.argsort(self.outdated[order], kind="stable")]
-        return order[np.argsort(self.poorly_supported[order], kind="stable")]
+            order = _last(order, self.risky[order])
+        always = np.isinf(self.outdated_lead)
+        order = _last(_last(order, self.outdated[order] & always), self.poorly_supported[order])
+        if always or rank == "time":
+            return order
+        by_candidate = np.full(len(self.group), np.inf)
+        by_candidate[passing] = score
+        return self._fresher_first(order, by_candidate)
+
+    def _fresher_first(self, order: Ints, scores: Floats) -> Ints:
+        """Return an order in which an outdated candidate leads only if no fresher one, as safe and supported, is near it."""
+        outdated = self.outdated[order]
+        if not len(order) or not outdated[0]:
+            return order
+        near = ~outdated & ~self.poorly_supported[order] & (scores[order] <= scores[order[0]] + np.log(self.outdated_lead))
+        if self.risky is not None:
+            near &= self.risky[order] <= self.risky[order[0]]
+        fresher = np.flatnonzero(near)[:1]
+        return np.concatenate((order[fresher], np.delete(order, fresher)))
 
     def configuration_at(self, at: int) -> Configuration:
         """Return the layout, batch and precision (configuration) of the candidate at an index of the arrays."""
@@ -113,70 +138,121 @@ class Candidates(msgspec.Struct, frozen=True):
         return one
 
 
-def join_candidates(
-    workload: Workload, work: Work, constraints: Constraints, market: Market, groups: Groups, results: Sequence[GroupResult],
-    offer_terms: OfferTerms,
-) -> Candidates:  # fmt: skip
-    """Return all candidates: each offer with the best configuration of the GPUs it offers, and the cost of the run on it."""
+class JoinedOffers(msgspec.Struct, frozen=True):
+    """What the candidates of feasible groups of GPUs have whatever the results of the groups, in arrays with one entry each."""
+
+    group: Ints
+    offer: Ints
+    machines: Floats  # machines of one replica
+    gpus: Floats  # GPUs of one replica
+    terms: OfferTerms
+    missed: dict[str, Bools]
+    age_factor: Floats
+    poorly_supported: Bools
+    outdated: Bools
+
+
+class CandidateJoin:
+    """Joins the offers with the results of their groups of GPUs; what no result changes is computed once."""
+
+    def __init__(
+        self, workload: Workload, work: Work, constraints: Constraints, market: Market, groups: Groups, terms: OfferTerms
+    ) -> None:
+        self.workload, self.work, self.constraints, self.market = workload, work, constraints, market
+        self.groups, self.terms = groups, terms
+        self._offers = LruCache[JoinedOffers](8)  # by the feasible groups of GPUs
+        self._configurations: tuple[Configuration | None, ...] = (None,) * len(groups.groups)
+        self._values = np.ones((3, len(groups.groups)))  # of these configurations
+
+    def candidates(self, results: Sequence[GroupResult]) -> Candidates:
+        """Return all candidates: each offer with the best configuration of the GPUs it offers, and the cost of the run on it."""
+        workload, work, constraints, market, groups = self.workload, self.work, self.constraints, self.market, self.groups
+        configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
+        offers = self._feasible_offers(configurations)
+        group, offer = offers.group, offers.offer
+        rate, replicas, answer_seconds = self._group_values(configurations)[:, group]
+        machines, gpus = offers.machines * replicas, offers.gpus * replicas
+        serving = work.hours is not None
+        hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
+        terms = replace(offers.terms, machines=machines)
+        run = run_cost(hours, terms, constraints.run_settings, interruptible=not serving)
+        per_hour = (terms.price + terms.host) * machines
+        done = rate
+        if serving and workload.rate is not None:  # A service delivers the throughput of its load, not the maximum.
+            done = np.full(len(group), workload.rate * (float(workload.seq_out or 1) if work.unit == "tokens" else 1.0))
+        spent = _spent(constraints, groups, group, run, per_hour, gpus)
+        missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years) | offers.missed
+        if (many := replicas > MAX_REPLICAS).any():
+            missed["copies"] = many
+        if (above := machines > market.max_machines[offer]).any():
+            missed["quota"] = above
+        return Candidates(
+            configurations=configurations, group=group, offer=offer, copies=replicas, gpus=gpus, work_hours=hours, run_cost=run,
+            pace=answer_seconds if serving else run.hours, per_hour=per_hour, per_unit=per_hour / (done * 3600.0), missed=missed,
+            rejected=_rejected(market, groups, results, missed),
+            considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
+            run_settings=constraints.run_settings, age_factor=offers.age_factor, poorly_supported=offers.poorly_supported,
+            outdated=offers.outdated, outdated_lead=np.inf if workload.rate is not None else OUTDATED_LEAD, spent=spent,
+        )  # fmt: skip
+
+    def _group_values(self, configurations: tuple[Configuration | None, ...]) -> Floats:
+        """Return rate, replicas and seconds per answer of each group of GPUs, [3, groups]; 1 if it has no configuration."""
+        values = self._values.copy()
+        for at, (one, before) in enumerate(zip(configurations, self._configurations, strict=True)):
+            if one is not before:
+                seconds = _answer_seconds(self.workload, one) if one and self.work.hours is not None else 1.0
+                values[:, at] = (one.rate, _replicas(self.workload, one), seconds) if one else 1.0
+        self._configurations, self._values = configurations, values
+        return values
+
+    def _feasible_offers(self, configurations: Sequence[Configuration | None]) -> JoinedOffers:
+        feasible = np.array([one is not None for one in configurations], dtype=bool)
+        return self._offers.get(feasible.tobytes(), lambda: self._joined_offers(feasible))
+
+    def _joined_offers(self, feasible: Bools) -> JoinedOffers:
+        """Return the pairs of an offer and a feasible group of GPUs, their prices, and the limits that they miss for certain."""
+        workload, constraints, market, groups = self.workload, self.constraints, self.market, self.groups
+        pairs = feasible[groups.group_of] if len(feasible) else np.zeros(0, dtype=bool)
+        group, offer = groups.group_of[pairs], groups.offer_of[pairs]
+        machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group]
+        missed = {
+            "spot-service": (market.terms[offer] == "spot") & (workload.serving and "spot" not in constraints.terms),
+            "seller": unreliable_offers(constraints, market, groups, group, offer),
+            "quality": _below_quality(constraints, groups, group),
+        }
+        return JoinedOffers(
+            group=group, offer=offer, machines=machines,
+            gpus=np.array([one.size for one in groups.groups] or [1], dtype=float)[group], terms=self.terms.at(offer, machines),
+            missed={name: lost for name, lost in missed.items() if lost.any()},
+            age_factor=_age_factor(workload, market, offer), poorly_supported=_poorly_supported(workload, groups, group),
+            outdated=_outdated(workload, market, offer),
+        )  # fmt: skip
+
+
+def _rejected(market: Market, groups: Groups, results: Sequence[GroupResult], missed: Mapping[str, Bools]) -> Counter[str]:
+    """Return how many offers each reason removes: those of the market, then groups without a configuration, then limits."""
     rejected = market.rejected.copy()
     if groups.left:
         rejected["gpus-in-all"] += groups.left
-    for at, one in enumerate(results):
+    for one, count in zip(results, np.bincount(groups.group_of, minlength=len(results)).tolist(), strict=True):
         if isinstance(one, Infeasibility):
-            rejected[one.reason] += int((groups.group_of == at).sum())
-    configurations = tuple(one if isinstance(one, Configuration) else None for one in results)
-    feasible = np.array([one is not None for one in configurations], dtype=bool)
-    pairs = feasible[groups.group_of] if len(feasible) else np.zeros(0, dtype=bool)
-    group, offer = groups.group_of[pairs], groups.offer_of[pairs]
-    by_group = partial(_by_group, configurations, group)
-    rate = by_group(lambda one: one.rate)
-    replicas = by_group(partial(_replicas, workload))
-    machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group] * replicas
-    gpus = np.array([one.size for one in groups.groups] or [1], dtype=float)[group] * replicas
-    serving = work.hours is not None
-    hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
-    terms = offer_terms.at(offer, machines)
-    run = run_cost(hours, terms, constraints.run_settings, interruptible=not serving)
-    per_hour = (terms.price + terms.host) * machines
-    done = rate
-    if serving and workload.rate is not None:  # A service delivers the throughput of its load, not the maximum.
-        done = np.full(len(group), workload.rate * (float(workload.seq_out or 1) if work.unit == "tokens" else 1.0))
-    spent = _spent(constraints, groups, group, run, per_hour, gpus)
-    missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years)
-    if workload.serving and "spot" not in constraints.terms and (spot := market.terms[offer] == "spot").any():
-        missed["spot-service"] = spot
-    if (unreliable := unreliable_offers(constraints, market, groups, group, offer)).any():
-        missed["seller"] = unreliable
-    if (above := machines > market.max_machines[offer]).any():
-        missed["quota"] = above
-    if (lower := _below_quality(constraints, groups, group)).any():
-        missed["quality"] = lower
-    if (many := replicas > MAX_REPLICAS).any():
-        missed["copies"] = many
+            rejected[one.reason] += count
     for name, lost in missed.items():
-        if count := int(lost.sum()):
+        if count := int(np.count_nonzero(lost)):
             rejected[name] += count
-    return Candidates(
-        configurations=configurations, group=group, offer=offer, copies=replicas, gpus=gpus, work_hours=hours, run_cost=run,
-        pace=by_group(partial(_answer_seconds, workload)) if serving else run.hours, per_hour=per_hour,
-        per_unit=per_hour / (done * 3600.0), missed=missed, rejected=rejected,
-        considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
-        run_settings=constraints.run_settings, age_factor=_age_factor(workload, market, offer),
-        poorly_supported=_poorly_supported(workload, groups, group), outdated=_outdated(workload, market, offer), spent=spent,
-    )  # fmt: skip
+    return rejected
 
 
-def _by_group(configurations: Sequence[Configuration | None], group: Ints, value_of: Callable[[Configuration], float]) -> Floats:
-    """Return, for each candidate, a value computed from the configuration of its group of GPUs; 1 if that group has none."""
-    values: Floats = np.array([value_of(one) if one else 1.0 for one in configurations] or [1.0], dtype=float)[group]
-    return values
+def _last(order: Ints, moved: Bools) -> Ints:
+    """Return an order with the marked candidates after all others, otherwise unchanged."""
+    return np.concatenate((order[~moved], order[moved])) if moved.any() else order
 
 
 def _replicas(workload: Workload, one: Configuration) -> float:
     """Return the number of replicas needed to sustain the workload's request rate; 1 without a rate."""
     if workload.rate is None or not one.capacity:
         return 1.0
-    return float(max(one.min_replicas, np.ceil(workload.rate / one.capacity)))
+    return float(max(one.min_replicas, ceil(workload.rate / one.capacity)))
 
 
 def _answer_seconds(workload: Workload, one: Configuration) -> float:
@@ -240,9 +316,10 @@ def _poorly_supported(workload: Workload, groups: Groups, group: Ints) -> Bools:
 
 
 def _outdated(workload: Workload, market: Market, offer: Ints) -> Bools:
-    """Return a mask of a service's candidates whose price per hour was last seen over half a year ago; committed prices last."""
-    hourly = np.isin(market.terms[offer], ("on-demand", "spot"))
-    mask: Bools = hourly & (market.age_days[offer] > OLD_DAYS) & (workload.rate is not None)
+    """Return a mask of the candidates whose price per hour was last seen over half a year ago: of runs only spot prices."""
+    terms = market.terms[offer]
+    moving = np.isin(terms, ("on-demand", "spot")) if workload.rate is not None else terms == "spot"
+    mask: Bools = moving & (market.age_days[offer] > OLD_DAYS)
     return mask
 
 

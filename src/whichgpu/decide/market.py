@@ -52,23 +52,9 @@ class Market(msgspec.Struct, frozen=True):
     memory: Floats  # bytes of one GPU of each remaining offer
     day: date
     rate: float  # units of the user's currency per US dollar
+    terms: NDArray[np.str_]  # term (on-demand, spot, ...) of each remaining offer
+    age_days: Ints  # days before the day on which each remaining offer's price was last seen
     max_machines: Floats  # most machines of each remaining offer that the user's quotas allow
-
-    @property
-    def age_days(self) -> Ints:
-        """Return how many days before the day each remaining offer's price was last seen."""
-        today = self.day.toordinal()
-        age: Ints = today - np.minimum(self.table.days[1][self.rows], today)
-        return age
-
-    @property
-    def terms(self) -> NDArray[np.str_]:
-        """Return the term (on-demand, spot, ...) of each remaining offer."""
-        column, words = self.table.column("term")[self.rows], self.table.words
-        if not len(column):
-            return np.array([], dtype=str)
-        codes, at = np.unique(column, return_inverse=True)
-        return np.array([words[code] for code in codes.tolist()])[at.reshape(-1)]
 
 
 def market(
@@ -94,8 +80,19 @@ def market(
         price = np.where(left.matches("standing", ("list",)), price * factor[left.column("provider")], price)
     rate = float(exchanger.rate("USD", constraints.currency).value) if constraints.currency != "USD" else 1.0
     memory = _gpu_memory(left, catalog)
+    today = constraints.day.toordinal()
+    age = today - np.minimum(left.days[1], today)
     limits = _machine_limits(left, catalog, constraints.quotas)
-    return Market(of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate, limits)
+    return Market(
+        of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate, _term_names(left), age,
+        limits,
+    )  # fmt: skip
+
+
+def _term_names(table: PriceTable) -> NDArray[np.str_]:
+    """Return the term of each row of prices."""
+    codes, at = np.unique(table.column("term"), return_inverse=True)
+    return np.array([table.words[code] for code in codes.tolist()] or [""])[at.reshape(-1)]
 
 
 def _machine_limits(table: PriceTable, catalog: Catalog, quotas: Sequence[Quota]) -> Floats:
@@ -134,7 +131,7 @@ def _round_trips(table: PriceTable, trips: RoundTrips | None) -> Floats:
 def _exchange_rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
     """Return units of `target` per unit of each currency, indexed by the table's words; nan without an exchange rate."""
     rates = np.full(len(table.words), np.nan)
-    for code in np.unique(table.column("currency")).tolist():
+    for code in _codes(table.column("currency")):
         if exchanger.can_convert(table.words[code], target):
             rates[code] = float(exchanger.rate(table.words[code], target).value)
     return rates
@@ -158,7 +155,7 @@ def _tests(
 ) -> Iterator[tuple[str, Bools]]:
     """Yield each constraint's name with a mask of the offers that meet it, in the order in which rejections are counted."""
     words, providers = table.words, table.column("provider").tolist()
-    gpus = {code: catalog.gpu_by_id.get(words[code]) for code in np.unique(table.column("gpu")).tolist()}
+    gpus = {code: catalog.gpu_by_id.get(words[code]) for code in _codes(table.column("gpu"))}
 
     def by_gpu(test: Callable[[Gpu], bool]) -> Bools:
         return np.isin(table.column("gpu"), [code for code, gpu in gpus.items() if gpu is not None and test(gpu)])
@@ -231,7 +228,7 @@ def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Pric
             continue
         base = np.flatnonzero(table.matches("provider", (rule.provider,)) & table.matches("term", ("on-demand",)))
         instances = table.column("instance")[base]
-        fitting = [code for code in np.unique(instances).tolist() if table.words[code].startswith(rule.instances)]
+        fitting = [code for code in _codes(instances) if table.words[code].startswith(rule.instances)]
         base = base[np.isin(instances, fitting)]
         rows = base[~np.isin(machines[base], machines[table.matches("term", (rule.term,))])]
         if not len(rows):
@@ -265,7 +262,7 @@ def terms_of(market: Market) -> OfferTerms:
     """Return the billing terms of each offer, from which the cost of a run is computed."""
     table, words = market.table.select_rows(market.rows), market.table.words
     column = table.column("provider")
-    providers = {code: words[code] for code in np.unique(column).tolist()}
+    providers = {code: words[code] for code in _codes(column)}
     billing = {code: billing_on(name, market.day) for code, name in providers.items()}
     charges = {code: extras(name) for code, name in providers.items()}  # Extra charges are in US dollars.
 
@@ -279,7 +276,7 @@ def terms_of(market: Market) -> OfferTerms:
     granularity = by_provider({code: one.granularity for code, one in billing.items()})
     for code, provider in providers.items():
         for prefix in billing_prefixes(provider):
-            own = [at for at in np.unique(table.column("instance")[column == code]).tolist() if words[at].startswith(prefix)]
+            own = [at for at in _codes(table.column("instance")[column == code]) if words[at].startswith(prefix)]
             apart, one = (column == code) & np.isin(table.column("instance"), own), billing_on(provider, market.day, prefix)
             granularity, minimum = np.where(apart, one.granularity, granularity), np.where(apart, one.minimum, minimum)
     names = market.terms
@@ -309,3 +306,8 @@ def _on_demand(table: PriceTable, terms: NDArray[np.str_], price: Floats) -> Flo
     order = plain[np.argsort(codes[plain], kind="stable")]
     at = np.minimum(np.searchsorted(codes[order], codes), len(order) - 1)
     return np.where(codes[order][at] == codes, price[order][at], np.nan)
+
+
+def _codes(column: Ints) -> list[int]:
+    """Return the distinct values of a column in ascending order; `np.unique` would import numpy.ma, which takes 15 ms."""
+    return sorted(set(column.tolist()))

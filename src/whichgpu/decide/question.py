@@ -16,7 +16,7 @@ from whichgpu.base.units import parse_seconds
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.decide.candidates import Candidates, join_candidates
+from whichgpu.decide.candidates import CandidateJoin, Candidates
 from whichgpu.decide.configurations.cluster_span import CLUSTER_ENGINE, MACHINE_GPUS, ClusterSpan, training_span
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
@@ -30,7 +30,7 @@ from whichgpu.decide.requirements import Requirements, check_against_task, check
 from whichgpu.decide.work import SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.filters import split_names
-from whichgpu.price.run import OfferTerms, RunSettings
+from whichgpu.price.run import RunSettings
 from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Mlp, Shape
@@ -51,14 +51,12 @@ class EvaluatedQuestion(msgspec.Struct, frozen=True):
     groups: Groups
     results: list[GroupResult]
     work: Work
-    terms: OfferTerms
+    joining: CandidateJoin
     risk: Risk = "even"
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return the candidates: every offer joined with the result of its group of GPUs."""
-        return join_candidates(
-            self.request.workload, self.work, self.selection.constraints, self.selection.market, self.groups, results, self.terms
-        )
+        return self.joining.candidates(results)
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -83,18 +81,25 @@ class Question(msgspec.Struct, frozen=True):
         groups = groups_of(
             selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, separate_machines=replicated
         )
-        terms = terms_of(selection.market)
         if self.modelled:
             groups = with_precisions(groups, self._precisions(request, selection.constraints.quality))
             work = work_of(request.workload, request.shape, selection.constraints.duration)
             results = best_configurations(request, groups.groups)
             if replicated:
                 results = [_with_min_replicas(one, group, low) for one, group in zip(results, groups.groups, strict=True)]
-            return EvaluatedQuestion(request, selection, groups, results, work, terms)
+            return self._with_results(request, selection, groups, results, work)
         from whichgpu.decide.configurations.reference_mix import AMOUNT, mix_results
 
         results = mix_results(request.workload.task, self.day, groups.groups, self.lookups.catalog, request.calibration)
-        return EvaluatedQuestion(request, selection, groups, results, Work(AMOUNT, "samples", None, True), terms)
+        return self._with_results(request, selection, groups, results, Work(AMOUNT, "samples", None, True))
+
+    @staticmethod
+    def _with_results(
+        request: WorkloadRequest, selection: OfferSelection, groups: Groups, results: list[GroupResult], work: Work
+    ) -> EvaluatedQuestion:
+        market = selection.market
+        joining = CandidateJoin(request.workload, work, selection.constraints, market, groups, terms_of(market))
+        return EvaluatedQuestion(request, selection, groups, results, work, joining)
 
     def _request(self) -> WorkloadRequest:
         """Return the workload with defaults filled in; raise an error if it contradicts itself or the requirements."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import log
+from statistics import median
 
 import msgspec
 import numpy as np
@@ -136,7 +137,7 @@ def nearest_evidence(workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalo
             )
             for rank, place in enumerate(listed)
         ),
-        round(float(np.median(np.abs(np.expm1(finite)))), 3) if len(finite) else None,
+        round(median(np.abs(np.expm1(finite)).tolist()), 3) if len(finite) else None,
         len(finite),
     )
 

@@ -75,7 +75,7 @@ def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Fl
         if engine_of(workload).memory.reservation == "free-share":  # The KV cache takes a share of what is left, not all.
             largest_request = replace(workload, batch=max(1, largest) * workload.parallel.dp, micro_batch=None)
             largest = fitting_batch(largest_request, shape, gpu) // workload.parallel.dp
-        return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
+        return np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest))
 
     def need(size: float) -> Figure:
         one = replace(workload, batch=int(size) * workload.parallel.dp, micro_batch=None)

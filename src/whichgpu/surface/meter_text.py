@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from whichgpu.base.codec import Cell
 from whichgpu.base.messages import Language
-from whichgpu.base.money import Money
+from whichgpu.base.money import WHOLE_CURRENCIES, Money
 from whichgpu.base.text_width import cell_width, pad, truncate, wrap
 from whichgpu.base.units import GIB, significant
 from whichgpu.measure.drivers.card import Sample
@@ -32,8 +32,8 @@ def duration_text(seconds: float) -> str:
 
 
 def money_text(money: Money) -> str:
-    """Return an amount of money as text with two decimals, or four below one unit: `0.0123 USD`."""
-    places = 2 if money.amount >= 1 else 4
+    """Return an amount of money as text with its currency's decimals, or four below one unit: `0.0123 USD`, `1250 KRW`."""
+    places = (0 if money.currency in WHOLE_CURRENCIES else 2) if money.amount >= 1 else 4
     return f"{money.amount:.{places}f} {money.currency}"
 
 

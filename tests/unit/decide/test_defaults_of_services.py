@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.candidates import OLD_DAYS
+from whichgpu.decide.candidates import OLD_DAYS, OUTDATED_LEAD, Candidates
 from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM
 from whichgpu.decide.requirements import Requirements
 
@@ -36,3 +38,19 @@ def test_outdated_prices_of_a_service_come_last_and_the_cheaper_one_is_named(cat
     assert answer.answer.price_age_days <= OLD_DAYS
     assert answer.cheapest.price_age_days > OLD_DAYS
     assert any(one.id == "because.stale-cheaper" for one in answer.answer.because)
+
+
+def test_an_old_spot_price_of_a_run_leads_only_if_nothing_fresher_is_near() -> None:
+    rows, none = np.arange(3), np.zeros(3, dtype=bool)
+    values = {"outdated": np.array([True, True, False]), "poorly_supported": none, "risky": None, "outdated_lead": OUTDATED_LEAD}
+
+    def order(fresh: float, **changed: Any) -> list[int]:
+        one = cast("Candidates", SimpleNamespace(**{**values, **changed}))
+        indices: list[int] = Candidates._fresher_first(one, rows, np.log([1.0, 1.1, fresh])).tolist()
+        return indices
+
+    assert order(1.24) == [2, 0, 1]
+    assert order(1.26) == [0, 1, 2]
+    assert order(1.24, outdated=none) == [0, 1, 2]
+    assert order(1.24, poorly_supported=~none) == [0, 1, 2]
+    assert order(1.24, risky=np.array([False, False, True])) == [0, 1, 2]

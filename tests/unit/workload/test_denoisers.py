@@ -286,4 +286,5 @@ def test_guidance_in_turn_doubles_the_time_and_not_the_memory() -> None:
 def test_a_recommendation_counts_videos() -> None:
     reply = call("recommend", "images", "wan2.1-1.3b", "--as-of", DAY)
     assert "a thousand videos" in reply.out + reply.err
+    assert " a video on each GPU (" in reply.out + reply.err
     assert "picture" not in reply.out

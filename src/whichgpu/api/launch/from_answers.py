@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.workloads.estimate import EstimateAnswer
-from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.base.version import __version__
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.launch.models import earlier_releases, file_name, repository_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.targets import LaunchPlan
-from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.workload.parallel import Parallel
+
+if TYPE_CHECKING:  # Answers of other commands are slow to import, and only their names are needed.
+    from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.fit import FitAnswer
+    from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+    from whichgpu.decide.plan.plan_answer import PlanAnswer
 
 LENGTHS = ("seq_in", "seq_out")
 VARYING_LENGTHS = ("trace", "in_spread", "out_spread", "in_histogram", "out_histogram")  # The longest request is then unknown.

@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from whichgpu.api.launch.from_answers import candidate_plan
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.base.errors import NoAnswer
@@ -22,7 +21,6 @@ from whichgpu.decide.answer.safest import measured_alternative
 from whichgpu.decide.answer.ties import settle_tie
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import PORTABLE_ENGINES, Candidates
-from whichgpu.decide.launch.serve_command import serve_words, serving_engines, shell_line
 from whichgpu.decide.modes import mode_of
 from whichgpu.decide.question import ANY_MODEL, Question, trains_adapters
 from whichgpu.decide.recommend import rank_candidates
@@ -118,6 +116,9 @@ def _serve_command(answer: RecommendAnswer, catalog: Catalog) -> str | None:
     """Return the command line that serves one replica of the answer; None for runs, other models and other engines."""
     if answer.kind != "service" or answer.answer.tpot is None:
         return None
+    from whichgpu.api.launch.from_answers import candidate_plan
+    from whichgpu.decide.launch.serve_command import serve_words, serving_engines, shell_line
+
     plan = candidate_plan(answer, catalog)
     return shell_line(serve_words(plan.groups[0], plan.engine)) if plan.engine in serving_engines() else None
 

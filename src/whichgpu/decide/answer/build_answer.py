@@ -27,6 +27,7 @@ from whichgpu.decide.answer.sentences import (
     missing_commitments,
     near_limits,
     sentence,
+    sentence_of_pictures,
     sentence_starved,
     warnings,
     work_kind,
@@ -49,7 +50,7 @@ from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources, unknown_seller
-from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
+from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note, pipeline_of
 from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo
@@ -108,7 +109,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
-            shares=spot_shares(first, best, candidates, screened.terms),
+            shares=spot_shares(first, best, candidates, screened.joining.terms),
             other_purchases=tuple(rows[at] for at in others_at),
             left_out=(
                 *left_out(best, next((rows[at] for at in unsupported_at), None), self.ranked, screened),
@@ -217,6 +218,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):
             return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)
+        if self._modelled and pipeline_of(request.workload, request.shape) is not None:
+            return sentence_of_pictures(plain, best)
         machine = self._machine(best)
         on_images = self._modelled and request.workload.training and request.shape.reads_images
         if not (on_images and machine and machine.vcpus):

@@ -75,6 +75,13 @@ def _gpu_in_precision(one: Candidate) -> Message | str:
     return msg("recommend.in-precision", gpu=one.gpu_name, precision=one.precision) if quantised else one.gpu_name
 
 
+def sentence_of_pictures(what: Message, one: Candidate) -> Message:
+    """Return the answer as one sentence that begins with the seconds of a picture, or a video, on each GPU."""
+    speed, gpus = one.throughput, float(one.gpus)
+    each, low, high = (format_seconds(gpus / rate) for rate in (speed.value, speed.high, speed.low))
+    return msg(f"recommend.sentence-{speed.unit.removesuffix('/s')}", what=what, each=each, low=low, high=high)
+
+
 def sentence_starved(
     what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float
 ) -> Message:

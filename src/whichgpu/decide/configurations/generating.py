@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import ceil
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,6 +33,15 @@ PREFILL_TOKENS = 1024  # At best a step prefills this many tokens in the time of
 LINEARITY = 1e-3  # Memory between two batches is interpolated if its relative error is below this.
 
 
+class ServiceRates(NamedTuple):
+    """Requests a second that one replica sustains at each batch: bounds from above, safe rates, and TTFT at these."""
+
+    prefill: float  # seconds of one prefill
+    bounds: Floats
+    capacity: Floats
+    ttft: Floats
+
+
 class ReplicaTimes(msgspec.Struct, frozen=True):
     """Step times in seconds and memory of one replica in a layout, for every GPU and batch, [devices, batches]."""
 
@@ -40,6 +51,7 @@ class ReplicaTimes(msgspec.Struct, frozen=True):
     compute: Floats  # 1 if compute-bound, 0 if memory-bound
     floor: Floats  # fewest seconds between tokens possible at the GPU's peaks
     need: Floats  # low, value and high of the bytes needed on each GPU, [3, batches]
+    service_rates: dict[int, ServiceRates] = msgspec.field(default_factory=dict)  # by device, once some group needed them
 
     @property
     def gpus(self) -> int:
@@ -107,7 +119,7 @@ def _batches(workload: Workload, stated: frozenset[str]) -> Floats:
         return CONCURRENCY
     if "batch" in stated and workload.rate is None:
         batch = float(workload.batch or 1)
-        return np.unique(np.maximum(1.0, np.ceil(batch / np.array(DEGREES, dtype=float))))
+        return np.array(sorted({max(1.0, float(ceil(batch / degree))) for degree in DEGREES}))
     return BATCHES
 
 
@@ -200,10 +212,11 @@ def _of_replica(
     if not workload.serving:
         at = int(np.argmax(np.where(allowed, rate, -1.0)))
         return _configuration(workload, replica, at, device, dp, sizes, usable, rate, fitting)
-    prefill = _prefill(workload, sizes, tpot, ttft)
+    if device not in replica.service_rates:
+        replica.service_rates[device] = _service_rates(workload, sizes, tpot, ttft)
+    prefill, bounds, capacity, ttft = replica.service_rates[device]
     reachable = allowed | _reachable(replica.need[0], usable, workload) if workload.rate is not None else allowed
-    bound = float(np.where(reachable, _rate_bounds(workload, sizes, tpot, ttft, prefill), 0.0).max()) * dp
-    capacity, ttft = safe_rates(workload, sizes, tpot, ttft)
+    bound = float(np.where(reachable, bounds, 0.0).max()) * dp
     capacity = capacity * dp
     if not (allowed & (capacity > 0)).any():
         return Infeasibility("latency", _shortfall(workload, tpot, ttft, allowed))
@@ -212,6 +225,13 @@ def _of_replica(
     one = _configuration(workload, replica, at, device, dp, sizes, usable, rate, fitting)
     sustained = float(capacity[at])
     return replace(one, ttft=float(ttft[at]), capacity=sustained, rate_bound=max(bound, sustained), prefill=prefill)
+
+
+def _service_rates(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats) -> ServiceRates:
+    """Return the rates that one replica sustains as a service at each batch."""
+    prefill = _prefill(workload, sizes, tpot, ttft)
+    bounds = _rate_bounds(workload, sizes, tpot, ttft, prefill)
+    return ServiceRates(prefill, bounds, *safe_rates(workload, sizes, tpot, ttft))
 
 
 def _prefill(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats) -> float:

@@ -76,11 +76,13 @@ def groups_of(
     clustered = frozenset(provider.id for provider in catalog.providers if provider.rents == "clusters")
     size = len(table.words)
     machine_codes = table.column("provider") * size + table.column("instance")
-    places = [(table.place(provider), table.place(instance)) for provider, instance in machines]
-    described = [provider * size + instance for provider, instance in places if provider is not None and instance is not None]
-    machine_codes = np.where(
-        np.isin(machine_codes, described), machine_codes, -1
-    )  # Machines the catalog does not describe differ by their GPUs only.
+    places = ((table.place(provider), table.place(instance)) for provider, instance in machines)
+    described = sorted(
+        provider * size + instance for provider, instance in places if provider is not None and instance is not None
+    )
+    codes = np.array(described or [-1], dtype=np.int64)
+    is_described = codes[np.searchsorted(codes, machine_codes).clip(max=len(codes) - 1)] == machine_codes
+    machine_codes = np.where(is_described, machine_codes, -1)  # Machines the catalog does not describe differ by their GPUs only.
     first, kind_of = _kinds(machine_codes, table.column("gpu"), table.gpus)
     index: dict[tuple[object, ...], int] = {}
     groups: list[Group] = []

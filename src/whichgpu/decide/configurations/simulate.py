@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from math import ceil, inf
 from typing import Any
 
@@ -320,7 +321,7 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
     first, shape = replicas[0], as_transformer(request.shape)
     workload, max_tokens = replace(first.workload, **UNTIMED), first.batch_limits.max_batched_tokens
     pp, context = workload.parallel.pp, 1 << (_context(first.workload) - 1).bit_length()
-    queries = StepQueries(TableSizes(MAX_BATCH, max(max_tokens, 2), context), pp, TABLE_ROWS)
+    queries = _queries(TableSizes(MAX_BATCH, max(max_tokens, 2), context), pp)
     keys = [
         (workload, shape, id(one.group.gpu), one.group.fabric, id(request.calibration), max_tokens, context) for one in replicas
     ]
@@ -336,3 +337,9 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
         times = entry or (*next(timed), one.group.gpu, request.calibration)
         _STEP_TIMES.put(key, times)
         yield Server(StepTables.from_values(queries.table_values(*times[:2])), one.limits, one.batch_limits, 1, pp)
+
+
+@lru_cache(maxsize=32)
+def _queries(sizes: TableSizes, stages: int) -> StepQueries:
+    """Return the steps to time for servers with tables of these sizes."""
+    return StepQueries(sizes, stages, TABLE_ROWS)

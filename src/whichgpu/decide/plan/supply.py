@@ -87,9 +87,7 @@ def rented_pools(
 
 def _old_spot(market: Market) -> Bools:
     """Return a mask of the spot offers whose price is too old to count."""
-    today = market.day.toordinal()
-    age = today - np.minimum(market.table.days[1][market.rows], today)
-    return np.asarray((market.terms == "spot") & (age > MOVING_DAYS))
+    return np.asarray((market.terms == "spot") & (market.age_days > MOVING_DAYS))
 
 
 def _cheapest(

@@ -97,7 +97,7 @@ class LayoutTimes:
         self.micro = sizes
 
     def seconds(self, steps: Sequence[LayoutStep]) -> list[Array]:
-        """Return the seconds of each step at each of its micro-batches, [gpus, micro-batches]."""
+        """Return the seconds of each step at each of its micro-batches, [gpus, micro-batches]; all steps are combined at once."""
         shape = self.shape
         if isinstance(shape, Transformer) and self.workload.training:
             joined = _join_parts([self._training_parts(shape, one) for one in steps])

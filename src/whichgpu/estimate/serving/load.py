@@ -6,13 +6,16 @@ from array import array
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import cycle, islice
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.estimate.serving.simulator import Arrival
-from whichgpu.workload.traces.reader import Trace
+
+if TYPE_CHECKING:  # The reader of trace files is slow to import.
+    from whichgpu.workload.traces.reader import Trace
 
 Array = np.ndarray
 MAX_LENGTH = 10_000_000  # tokens: lengths drawn from a heavy tail are cut here

@@ -56,7 +56,7 @@ class StepQueries:
         self._batches = octaves(sizes.batch) if tile else batch_grid(sizes.batch)
         self._every_batch = np.arange(1, sizes.batch + 1)
         last = max(6, int(np.ceil(np.log2(max(2, sizes.context)))))
-        powers = np.unique([*range(5, last, 2 if tile else 1), last])
+        powers = _distinct([*range(5, last, 2 if tile else 1), last])
         self._contexts = np.concatenate([[1.0], 2.0**powers])
         self._reaches = np.concatenate([[0.0], self._contexts[1:]])
         self._chunks = coarse(tiled(sizes.tokens)) if tile else tiled(sizes.tokens)
@@ -278,7 +278,7 @@ def octaves(largest: int) -> Array:
     >>> octaves(40).astype(int).tolist()
     [1, 2, 4, 8, 16, 32, 40]
     """
-    return np.unique(np.append(2.0 ** np.arange(max(1, largest).bit_length()), largest))
+    return _distinct(np.append(2.0 ** np.arange(max(1, largest).bit_length()), largest))
 
 
 def tiled(largest: int) -> Array:
@@ -290,7 +290,7 @@ def tiled(largest: int) -> Array:
     smooth = np.round(2.0 ** np.arange(0, np.log2(max(2, largest)) + 0.5, 0.5))
     fine, wide = np.arange(TILE, min(largest, FINE_TOKENS) + 1, TILE), np.arange(FINE_TOKENS, largest + 1, 4 * TILE)
     edges = np.concatenate([fine, wide])
-    return np.unique(np.concatenate([smooth, edges, edges[edges < largest] + 1]))
+    return _distinct(np.concatenate([smooth, edges, edges[edges < largest] + 1]))
 
 
 def coarse(chunks: Array) -> Array:
@@ -301,7 +301,7 @@ def coarse(chunks: Array) -> Array:
     """
     logs = np.log2(chunks)
     indices = np.searchsorted(logs, np.arange(0.0, logs[-1]) - 1e-9)
-    numbers: Array = chunks[np.unique(np.append(indices, len(logs) - 1))]
+    numbers: Array = chunks[_distinct(np.append(indices, len(logs) - 1))]
     return numbers
 
 
@@ -314,7 +314,7 @@ def _tile_edges(numbers: Array, tile: int) -> Array:
     if not tile or len(numbers) < 4 * tile:
         return numbers
     edges = np.arange(tile, numbers[-1] + 1, tile)
-    return np.unique(np.concatenate([batch_grid(int(numbers[-1])), edges, edges + 1]).clip(numbers[0], numbers[-1]))
+    return _distinct(np.concatenate([batch_grid(int(numbers[-1])), edges, edges + 1]).clip(numbers[0], numbers[-1]))
 
 
 def _interpolated(at: Array, points: Array, rows: Array) -> Array:
@@ -355,3 +355,8 @@ def _interpolate(points: Sequence[float], values: Sequence[float], at: float) ->
     low = points[index]
     start = values[index]
     return start + (values[index + 1] - start) * (at - low) / (points[index + 1] - low)
+
+
+def _distinct(values: Array | list[int]) -> Array:
+    """Return the distinct values in ascending order; `np.unique` would import numpy.ma, which takes 15 ms."""
+    return np.array(sorted(set(np.asarray(values).tolist())))

@@ -151,6 +151,12 @@ def _growing(outcome: SimulationOutcome, start: int) -> bool:
         return False
     waits = (outcome.first - outcome.arrived)[done]
     third = len(done) // 3
-    middle, last = float(np.median(waits[third : 2 * third])), float(np.median(waits[2 * third :]))
-    stay = float(np.median((outcome.finished - outcome.first)[done]))
+    middle, last = _median(waits[third : 2 * third]), _median(waits[2 * third :])
+    stay = _median((outcome.finished - outcome.first)[done])
     return last > 1.5 * middle and last - middle > 0.25 * stay
+
+
+def _median(values: Array) -> float:
+    """Return the middle one of some numbers; `np.median` would import numpy.ma, which takes 15 ms."""
+    ordered, count = np.sort(values), len(values)
+    return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)

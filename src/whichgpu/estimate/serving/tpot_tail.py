@@ -23,6 +23,12 @@ CORRELATION = 1.5**0.5  # weight of the product of the batch's and the prefills'
 
 def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
     """Return the TPOT in seconds that `percentile` percent of requests stay under; infinite if the queue grows without end."""
+    if (rate, percentile) not in times.tpot_tails:
+        times.tpot_tails[rate, percentile] = _tpot_tail(times, rate, percentile)
+    return times.tpot_tails[rate, percentile]
+
+
+def _tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
     tokens, arrivals = times.lengths.output - 1.0, times.rate_per_batch(rate)  # output tokens after the first; requests/s
     if tokens <= 0.0:
         return 0.0

@@ -258,8 +258,12 @@ class ValueType(click.ParamType[Any]):
 
     def __init__(self, field: Field, is_read: bool = False) -> None:
         self.name = field.name or "value"
-        self.choices = field.choices  # Words that the field accepts; empty if it accepts any.
         self._field, self._is_read = field, is_read
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the words that the field accepts, empty if it accepts any; some are slow to list."""
+        return self._field.choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not (self._is_read and isinstance(value, str)):

@@ -84,11 +84,13 @@ def _break_even(row: BuyRow, answer: BuyAnswer) -> list[Message]:
     if row.break_even_use is None or row.break_even_hours is None:
         return [msg("buy.never", years=years)] if row.rent is not None else []
     values = {"use": _share(row.break_even_use), "hours": significant(row.break_even_hours), "years": years}
-    lines = [msg("buy.even", months=significant(months) if months else "-", **values)]
-    if months and months > 12 * float(answer.inputs["years"]) and answer.inputs["residual"]:
+    if not months:  # At the given use the rent saved never pays for the GPUs.
+        return [msg("buy.even-unused", **values)]
+    lines = [msg("buy.even", months=significant(months), **values)]
+    if months > 12 * float(answer.inputs["years"]) and answer.inputs["residual"]:
         lines.append(msg("buy.even-resale", years=years, value=money_text(row.residual_value)))
     return lines
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
+    return ">100%" if value is None else f"{value:.0%}"  # None: not even at full use.

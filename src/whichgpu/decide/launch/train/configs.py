@@ -86,6 +86,7 @@ def torchtitan_words(options: TrainOptions) -> list[str]:
         "parallelism.expert_parallel_degree": layout.ep,
     }
     words = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    words += ["--training.disable_cuda_graphs"] if layout.pp > 1 else []  # torchtitan refuses both at once.
     return [f"--module={module}", f"--config={config}", *words, f"activation_checkpoint:{options.checkpointing}"]
 
 
