@@ -63,7 +63,7 @@ def with_lengths(trace: Trace, prompts: Lengths, outputs: Lengths, seed: int) ->
         return trace
     random = np.random.default_rng([seed, 1])
     inputs, outs = (array("q", one.draw(random, len(trace)).tolist()) for one in (prompts, outputs))
-    return Trace(trace.name, trace.times, inputs, outs)
+    return replace(trace, prompts=inputs, outputs=outs)
 
 
 def _rounded(lengths: Array) -> Array:
