@@ -33,7 +33,8 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--nnodes": INT, "--node-rank": TEXT, "--master-addr": TEXT, "--headless": None, "--port": INT,
     },
     "sglang": {
-        "--model-path": TEXT, "--tp-size": INT, "--pp-size": INT, "--dp-size": INT, "--ep-size": INT, "--enable-dp-attention": None,
+        "--model-path": TEXT, "--tp-size": INT, "--pp-size": INT, "--dp-size": INT, "--ep-size": INT,
+        "--enable-dp-attention": None,
         "--max-running-requests": INT, "--context-length": INT, "--chunked-prefill-size": INT, "--mem-fraction-static": FLOAT,
         "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"), "--quantization": TEXT,
         "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
