@@ -113,7 +113,8 @@ class Candidates(msgspec.Struct, frozen=True):
         if cautious and self.risky is not None:
             order = _last(order, self.risky[order])
         always = np.isinf(self.outdated_lead)
-        order = _last(_last(order, self.outdated[order] & always), self.poorly_supported[order])
+        order = _last(order, self.outdated[order] & always)
+        order = _last(order, self.poorly_supported[order])
         if always or rank == "time":
             return order
         by_candidate = np.full(len(self.group), np.inf)

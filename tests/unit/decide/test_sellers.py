@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.recommend import recommend_spelled
@@ -54,6 +55,11 @@ def test_old_prices_of_a_service_count_more() -> None:
     assert (np.diff(outdated.astype(int)) >= 0).all()  # Prices per hour over half a year old come after all others.
     for part in (weighted[~outdated], weighted[outdated]):
         assert (np.diff(part) >= -1e-6 * part[:-1]).all()
+    unsupported = replace(candidates, poorly_supported=np.arange(len(candidates.group)) % 3 == 0)
+    order = unsupported.order("cost", market)  # Support decides before age.
+    marks = 2 * unsupported.poorly_supported[order].astype(int) + unsupported.outdated[order]
+    assert (np.diff(marks) >= 0).all()
+    assert len(set(marks.tolist())) == 4
 
 
 def test_a_tie_goes_to_the_roomier_candidate_and_never_beyond_three_percent() -> None:
@@ -65,6 +71,8 @@ def test_a_tie_goes_to_the_roomier_candidate_and_never_beyond_three_percent() ->
     weighted = candidates.run_cost.cost * candidates.age_factor
     assert weighted[tie.order[0]] <= weighted[order[0]] * 1.03 * (1 + 1e-9)
     assert (tie.over is None) == (tie.order[0] == order[0])
+    outdated = replace(candidates, outdated=np.arange(len(candidates.group)) != order[0])
+    assert settle_tie(outdated, order, screened, "cost").over is None  # A tie never goes to an old price.
     assert settle_tie(candidates, order, screened, "time").over is None
 
 
