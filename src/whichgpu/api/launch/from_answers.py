@@ -11,7 +11,7 @@ from whichgpu.base.version import __version__
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.launch.models import earlier_releases, file_name, repository_of
+from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.targets import LaunchPlan
 from whichgpu.workload.parallel import Parallel
@@ -157,6 +157,7 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
         data_parallel_size=max(1, values["gpus_per_copy"] // (parallel.tp * parallel.pp)),
         expert_parallel_size=parallel.ep,
         earlier=earlier_releases(catalog.engines, variant),
+        releases=known_releases(catalog.engines, variant),
         vendor=variant.vendor,
         **(defaults | values),
     )

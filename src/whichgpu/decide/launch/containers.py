@@ -40,8 +40,12 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
 
 
 def image_of(options: LaunchOptions, engine: str) -> str:
-    """Return the container image of an engine for the vendor of the GPUs."""
-    return ROCM_IMAGES.get(engine, "") if options.vendor == "amd" else engine_record(engine).serve.image
+    """Return the container image of an engine for the vendor of the GPUs, of an earlier release if only that runs on them."""
+    if options.vendor == "amd":
+        return ROCM_IMAGES.get(engine, "")
+    serve = engine_record(engine).serve
+    release = options.releases.get(engine)
+    return f"{serve.image}:{serve.tag.format(release=release)}" if release and serve.tag else serve.image
 
 
 def check_image(options: LaunchOptions, engine: str, target: str) -> None:

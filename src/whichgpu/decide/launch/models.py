@@ -7,6 +7,7 @@ from re import sub
 from typing import Any
 
 from whichgpu.catalog.engines.engine import Engine, engine_support
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.model import model_key
 from whichgpu.catalog.store import Catalog
@@ -37,3 +38,10 @@ def earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
     return {
         one.id: one.note or one.name for one in engines if one.id in serving_engines() and engine_support(one, gpu) == "earlier"
     }
+
+
+def known_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
+    """Return, of the engines that need an earlier release on a GPU, the latest release that runs there, if it is known."""
+    earlier = earlier_releases(engines, gpu)
+    releases = {engine: engine_record(engine).serve.releases.get(gpu.compute_capability or "") for engine in earlier}
+    return {engine: release for engine, release in releases.items() if release}

@@ -24,6 +24,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     region: str
     spot: bool
     earlier: dict[str, str] = msgspec.field(default_factory=dict)  # earlier engine releases that run on the GPU, by engine
+    releases: dict[str, str] = msgspec.field(default_factory=dict)  # the latest of these releases where it is known, by engine
     pipeline_parallel_size: int = 1  # pipeline parallel ranks
     data_parallel_size: int = 1  # data parallel ranks
     expert_parallel_size: int = 1  # expert parallel ranks

@@ -69,7 +69,9 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
     record = engine_record(engine)
     serve, notes = record.serve, list[str]()
     if engine in options.earlier:
-        notes.append(f"The present release does not run on {options.gpu}, an earlier one did: {options.earlier[engine]}")
+        release = options.releases.get(engine)
+        which = f'release {release} does: pip install "{serve.package}=={release}"' if release else "an earlier one did"
+        notes.append(f"The present release does not run on {options.gpu}, {which}: {options.earlier[engine]}")
     if serve.reads_gguf and not options.model.endswith(GGUF):
         notes.append(f"Weights: {options.model} as a GGUF file in {options.dtype}.")
     elif options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):

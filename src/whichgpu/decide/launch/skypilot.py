@@ -30,7 +30,7 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
         },
         "resources": resources,
         **({"num_nodes": options.nodes} if options.nodes > 1 else {}),
-        **({"envs": {_version(engine): ""}} if engine in options.earlier else {}),
+        **({"envs": {_version(engine): options.releases.get(engine, "")}} if engine in options.earlier else {}),
         "setup": _setup(options, engine),
         "run": _run(options, engine),
     }
@@ -40,7 +40,9 @@ def release_note(options: LaunchOptions, engine: str) -> list[str]:
     """Return how to choose the engine's release, if only an earlier one runs on the GPU."""
     if engine not in options.earlier:
         return []
-    return [f"{engine_record(engine).name}: {options.earlier[engine]} Start it with --env {_version(engine)}=…"]
+    release = options.releases.get(engine)
+    how = f"Release {release} is installed." if release else f"Start it with --env {_version(engine)}=…"
+    return [f"{engine_record(engine).name}: {options.earlier[engine]} {how}"]
 
 
 def gpu_name(gpu: str) -> str:

@@ -12,7 +12,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
-from whichgpu.decide.launch.models import earlier_releases, file_name, repository_of
+from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
@@ -214,6 +214,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         memory_share=limits.memory_share if limits else None,
         spot=row.term == "spot",
         earlier=earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
+        releases=known_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
         vendor=catalog.gpu_by_id[row.gpu].vendor,
         pipeline_parallel_size=row.parallel.pp,
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),

@@ -9,6 +9,8 @@ import yaml
 from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.launch.models import earlier_releases, known_releases
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words
 from whichgpu.decide.launch.skypilot import service as skypilot_service
@@ -76,6 +78,26 @@ def test_required_earlier_release_is_named() -> None:
     assert files["other.yaml"].startswith("# Options: as documented for vLLM")
     assert files["other.yaml"].splitlines()[1] == 'name: "other"'
     assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
+
+
+def test_known_earlier_release_is_pinned() -> None:
+    """vLLM's present release has no kernels for compute capability 7.0: install line, image and note name the last that has."""
+    gpu = Catalog().gpu_by_id["v100-sxm-16gb"]
+    engines = Catalog().engines
+    assert known_releases(engines, gpu) == {"vllm": "0.8.5"}
+    assert known_releases(engines, Catalog().gpu_by_id["h100-sxm"]) == {}
+    earlier = earlier_releases(engines, gpu)
+    old = replace(HINT, gpu=gpu.id, earlier=earlier, releases=known_releases(engines, gpu))
+    service = skypilot_service(old, "vllm")
+    assert service["envs"] == {"VLLM_VERSION": "0.8.5"}
+    (script,) = launch_files("skypilot", LaunchPlan((old,), "vllm")).values()
+    assert "Release 0.8.5 is installed." in script
+    for target in ("docker", "kubernetes"):
+        (script,) = launch_files(target, LaunchPlan((old,), "vllm")).values()
+        assert "vllm/vllm-openai:v0.8.5" in script
+        assert "sglang:" not in script
+    (script,) = launch_files("vllm", LaunchPlan((old,), "vllm")).values()
+    assert 'pip install "vllm==0.8.5"' in script
 
 
 def test_script_has_count_and_machine_of_each_command() -> None:

@@ -1,7 +1,7 @@
 """A greedy starting plan: add the machine that earns most for its price, then drop and replace machines while all is served.
 
-It is fast where branch and bound is slow: small fleets with many kinds of machines. Each trial is a linear program of the few
-columns in use.
+It is fast where branch and bound is slow: small fleets with many kinds of machines. Each trial takes some milliseconds
+(`capacity_test.py`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from time import monotonic
 
 import numpy as np
 
-from whichgpu.decide.plan.solver.growth import max_growth
+from whichgpu.decide.plan.solver.capacity_test import CapacityTest
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
 MAX_COLUMNS = 400  # At most this many columns are considered, best first.
 MAX_MACHINES = 60  # Larger fleets get no greedy plan, since rounding the linear relaxation does as well.
-MAX_SWAPS = 30  # At most this many cheaper columns are tried in place of one in use.
+MAX_SWAPS = 40  # At most this many columns, best first, are tried in place of those in use.
+MIN_SAVING = 1e-6  # A swap that saves less of the price is not tried.
 DONE = 1e-9  # A bucket counts as served if less than this share is left.
 
 
@@ -29,18 +30,20 @@ def greedy_applies(problem: Problem) -> bool:
     return problem.levels == 1 and not bounded and filled and not constrained and not spot
 
 
-def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
+def greedy_start(
+    problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, test: CapacityTest, end: float
+) -> Ints | None:
     """Return replicas of every kind (column), by what they earn at bucket prices, improved until `end`; None if too many."""
     loads = _typical_loads(loads, len(prices))
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
     chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]
-    of_chosen = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
-    if of_chosen is None:
+    first = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
+    if first is None:
         return None
     counts = np.zeros(len(problem.columns), dtype=np.int64)
-    counts[chosen] = of_chosen
-    return _improved(problem, counts, each, chosen, end) if _serves_all(problem, counts) else None
+    counts[chosen], order = first
+    return _improved(test, counts, each, chosen[order[:MAX_SWAPS]], end) if test.serves(counts) else None
 
 
 def _typical_loads(loads: Floats, width: int) -> Floats:
@@ -51,58 +54,63 @@ def _typical_loads(loads: Floats, width: int) -> Floats:
     return np.where(np.any(np.isfinite(on_time), axis=0, keepdims=True), on_time, late)
 
 
-def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: float) -> Ints | None:
+def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: float) -> tuple[Ints, Ints] | None:
+    """Return the replicas of each kind that earn most for their price, one after the other, and the kinds, best first."""
     order = np.argsort(-density, axis=1, kind="stable")
     ranked = np.take_along_axis(np.where(np.isfinite(loads), loads, 0.0), order, axis=1)
     able = np.take_along_axis(density > 0, order, axis=1)
     paid = np.where(able, prices[order], 0.0)
     left = np.where(prices > 0, 1.0, 0.0)
     counts = np.zeros(len(loads), dtype=np.int64)
+    first: Ints | None = None
     for _ in range(MAX_MACHINES):
         mine = left[order] * able
         work = ranked * mine
         before = np.cumsum(work, axis=1) - work
         served = np.clip((room - before) / np.maximum(work, 1e-300), 0.0, 1.0) * mine
-        best = int(np.argmax((served * paid).sum(axis=1) / each))
+        earned = (served * paid).sum(axis=1) / each
+        first = np.argsort(-earned, kind="stable") if first is None else first
+        best = int(np.argmax(earned))
         counts[best] += 1
         left[order[best]] -= served[best]
         if left.max() <= DONE:
-            return counts
+            return counts, first
     return None
 
 
-def _improved(problem: Problem, counts: Ints, each: Floats, chosen: Ints, end: float) -> Ints:
-    """Return the replica counts after dropping unneeded machines, costliest first, and replacing each by a cheaper one."""
-    counts = _dropped(problem, counts, each, end)
+def _improved(test: CapacityTest, counts: Ints, each: Floats, others: Ints, end: float) -> Ints:
+    """Return the counts after dropping unneeded machines, costliest first, and replacing one or two by cheaper ones."""
+    counts = _dropped(test, counts, each, end)
     gained = True
-    while gained and monotonic() < end:
+    while gained:
         gained = False
-        for j in sorted(np.flatnonzero(counts).tolist(), key=lambda one: -each[one]):
-            cheaper = [int(k) for k in chosen if each[k] < each[j] * (1 - 1e-6)][:MAX_SWAPS]
-            for k in sorted(cheaper, key=lambda one: each[one]):
-                if monotonic() > end:
-                    return counts
-                trial = counts.copy()
-                trial[j] -= 1
-                trial[k] += 1
-                if _serves_all(problem, trial):
-                    counts, gained = _dropped(problem, trial, each, end), True
-                    break
-            if gained:
+        for _, removed, added in _swaps(counts, each, others):
+            if monotonic() > end:
+                return counts
+            trial = counts.copy()
+            np.subtract.at(trial, list(removed), 1)
+            trial[added] += 1
+            if test.serves(trial):
+                counts, gained = _dropped(test, trial, each, end), True
                 break
     return counts
 
 
-def _dropped(problem: Problem, counts: Ints, each: Floats, end: float) -> Ints:
+def _swaps(counts: Ints, each: Floats, others: Ints) -> list[tuple[float, tuple[int, ...], int]]:
+    """Return swaps of one or two machines for a cheaper one (saving, removed, added), those that save least first."""
+    used = np.flatnonzero(counts).tolist()
+    removals: list[tuple[int, ...]] = [(j,) for j in used]
+    removals += [(j, k) for at, j in enumerate(used) for k in used[at:] if j != k or counts[j] > 1]
+    swaps = [(float(each[list(out)].sum() - each[k]), out, int(k)) for out in removals for k in others]
+    return sorted(one for one in swaps if one[0] > MIN_SAVING * float(each[list(one[1])].sum()))
+
+
+def _dropped(test: CapacityTest, counts: Ints, each: Floats, end: float) -> Ints:
     for j in sorted(np.flatnonzero(counts).tolist(), key=lambda one: -each[one]):
         while counts[j] and monotonic() < end:
             trial = counts.copy()
             trial[j] -= 1
-            if not _serves_all(problem, trial):
+            if not test.serves(trial):
                 break
             counts = trial
     return counts
-
-
-def _serves_all(problem: Problem, counts: Ints) -> bool:
-    return bool(counts.any()) and max_growth(problem, counts, 0).factor >= 1 - 1e-9

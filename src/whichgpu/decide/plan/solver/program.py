@@ -49,10 +49,13 @@ class LinearRelaxation(msgspec.Struct, frozen=True):
 
 
 class Program:
-    """The mixed-integer program over some columns (models on kinds of machine), and indices of its variables and rows."""
+    """The mixed-integer program over some columns (models on kinds of machine), and indices of its variables and rows.
 
-    def __init__(self, problem: Problem, chosen: Ints) -> None:
-        self.problem, self.chosen = problem, chosen
+    With `shares` [levels, chosen columns, items] it has only these shares of buckets, and proves no bound.
+    """
+
+    def __init__(self, problem: Problem, chosen: Ints, shares: Bools | None = None) -> None:
+        self.problem, self.chosen, self.all_shares = problem, chosen, shares is None
         self.rows = rows = LinearProgram()
         self.loads = problem.loads()[:, chosen, :]
         levels, hours = range(problem.levels), problem.hours
@@ -74,7 +77,7 @@ class Program:
         self.scale = float(problem.slices or 1)  # A share variable has this value if one column serves the bucket alone.
         for level in levels:
             able = np.isfinite(self.loads[level]) & np.resize(problem.demand[level] > 0, self.loads.shape[2])[None, :]
-            for at, b in np.argwhere(able).tolist():
+            for at, b in np.argwhere(able if shares is None else able & shares[level]).tolist():
                 self.shares[level, at, b] = rows.variable(0.0, self.scale, whole=problem.slices is not None)
         self.changes: list[int] = []
         self._serve()
@@ -196,7 +199,9 @@ class Program:
         """Return the cheapest plan found in `seconds`, starting from `initial` if given; None if no plan is found."""
         start = self._values_of(initial) if initial is not None else self._rounded(seconds / 2)
         solved = self.rows.solve(seconds, gap, start)
-        return None if solved is None else self._read(solved.values, solved.objective, solved.bound)
+        return (
+            None if solved is None else self._read(solved.values, solved.objective, solved.bound if self.all_shares else -np.inf)
+        )
 
     def simplest(self, seconds: float, ceiling: float) -> ProgramSolution | None:
         """Return a plan with the fewest kinds of machines that costs at most `ceiling` per hour; None if none is found."""

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
+from whichgpu.decide.plan.solver.capacity_test import CapacityTest
 from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
@@ -25,6 +26,7 @@ MAX_SMALL = 2000  # Up to this many share variables, every column goes into the 
 MAX_THREADS = 4  # At most this many load levels are solved at the same time.
 MAX_JOINT = 10_000  # With more share variables, tied load levels are first solved one by one.
 LEVELS_TIME = 0.75  # Share of the time in which the levels are solved one by one.
+MAX_SHARES, MIN_SHARES = 12_000, 4  # Shares of buckets in a program of some columns, and columns that each bucket may use.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
 
@@ -132,14 +134,15 @@ class _Search:
         self.free = free
         self.job_cost = sum(_min_job_cost(problem, k) for k in range(len(problem.jobs)))
         self.greedy = False
+        self.large = int(np.isfinite(self.loads[:, free]).sum()) > MAX_RELAXED
         self.best: tuple[Ints, ProgramSolution] | None = None
         self.bound = -np.inf
 
     def run(self) -> Solution | None:
-        if int(np.isfinite(self.loads[:, self.free]).sum()) <= MAX_RELAXED:
-            self._relax_all()
-        else:
+        if self.large:
             self._by_bucket()
+        else:
+            self._relax_all()
         if self.best is None:
             return self._last()
         return _of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
@@ -176,14 +179,15 @@ class _Search:
         plain = column_costs(problem)
         prices = initial_prices(problem, self.loads, plain)
         chosen = self._first(prices, plain)
-        relaxed = Program(problem, chosen).relaxed(self._left(0.3))
+        self.greedy = greedy_applies(problem)
+        # Without limits nothing has a fee, and the bound's prices need no relaxation to start from.
+        relaxed = None if self.greedy and problem.late is None else self._program(chosen).relaxed(self._left(0.3))
         fees = relaxed.fees if relaxed else Fees()
         cost = column_costs(problem, fees)
         limited = bool(fees.options or fees.quotas or fees.spot or fees.late)
         if relaxed is not None and limited:
             prices = relaxed.prices
         self.progress(0.1)
-        self.greedy = greedy_applies(problem)
         if not self._begin(prices, cost, 0.15):
             self._try(chosen, min(self._left(0.25), 6.0))
         self.progress(0.3)
@@ -202,22 +206,33 @@ class _Search:
                 break
 
     def _begin(self, prices: Floats, cost: Costs, share: float) -> bool:
-        """Solve the program of a greedy plan's kinds of replica in a `share` of the time left; return whether it has a plan."""
+        """Look for a greedy plan in a `share` of the time left; return whether there is one."""
         if not self.greedy:
             return False
+        problem, test = self.problem, CapacityTest(self.problem)
         each = np.minimum(cost.hourly[0], cost.committed)
-        counts = greedy_start(self.problem, self.loads[0], prices[0], each, self.free, monotonic() + self._left(share))
+        counts = greedy_start(problem, self.loads[0], prices[0], each, self.free, test, monotonic() + self._left(share))
         if counts is None:
             return False
-        problem = self.problem
         machines: dict[tuple[int, int, int], int] = {}
+        total = 0.0
         for j in np.flatnonzero(counts).tolist():
-            pool = problem.pools[int(problem.pool_of[j])]
-            best = min(range(len(pool.options)), key=lambda w: pool.options[w].price)
-            key = (0, int(problem.pool_of[j]), best)
-            machines[key] = machines.get(key, 0) + int(counts[j])
-        initial = StartingPlan(counts[None, :], machines)
-        return self._try(np.flatnonzero(counts), min(2.0, self._left(0.1)), initial) is not None
+            p = int(problem.pool_of[j])
+            prices_here = [one.price * (1.0 if one.committed else problem.hours[0]) for one in problem.pools[p].options]
+            best = int(np.argmin(prices_here))
+            machines[0, p, best] = machines.get((0, p, best), 0) + int(counts[j])
+            total += prices_here[best] * int(counts[j])
+        used, items = np.flatnonzero(counts), test.shares(counts)
+        if items is None or (self.best is not None and self.best[1].cost <= total):
+            return items is not None
+        width = problem.demand.shape[1]
+        late = None if problem.late is None else np.zeros((1, len(used), width))
+        if late is not None and items.shape[1] > width:
+            late[0] = items[used, width:]
+        shares = items[used, :width] if late is None else items[used, :width] + late[0]
+        shares[:, problem.demand[0] <= 0] = 0.0
+        self.best = used, ProgramSolution(total, -np.inf, counts[None, used], shares[None], machines, (), late=late)
+        return True
 
     def _left(self, share: float) -> float:
         """Return the given share of the search time left, in seconds, at least 0.5."""
@@ -256,10 +271,30 @@ class _Search:
 
     def _try(self, chosen: Ints, seconds: float, initial: StartingPlan | None = None) -> ProgramSolution | None:
         initial = initial or self._best_as_start(chosen)
-        solved = Program(self.problem, chosen).solve(seconds, self.gap, initial)
+        solved = self._program(chosen).solve(seconds, self.gap, initial)
         if solved is not None and (self.best is None or solved.cost < self.best[1].cost):
             self.best = chosen, solved
         return solved
+
+    def _program(self, chosen: Ints) -> Program:
+        """Return the program of some kinds of replica; of very many shares, those on the cheapest kinds for each bucket.
+
+        Shares on limited machines and those of the best plan are kept as well.
+        """
+        loads = self.loads[:, chosen]
+        if not self.large or int(np.isfinite(loads).sum()) <= MAX_SHARES:
+            return Program(self.problem, chosen)
+        bill = loads * column_costs(self.problem).hourly[:, chosen, None]
+        per_bucket = min(len(chosen), max(MIN_SHARES, MAX_SHARES // (loads.shape[0] * loads.shape[2])))
+        shares = bill <= np.partition(bill, per_bucket - 1, axis=1)[:, per_bucket - 1 : per_bucket]
+        shares[:, np.isin(chosen, self._limited())] = True
+        if self.best is not None:
+            columns, solved = self.best
+            width = self.problem.demand.shape[1]
+            for place, j in enumerate(chosen.tolist()):
+                for at in np.flatnonzero(columns == j).tolist():
+                    shares[:, place] |= np.tile(solved.shares[:, at] > 0, loads.shape[2] // width)
+        return Program(self.problem, chosen, shares)
 
     def _best_as_start(self, chosen: Ints) -> StartingPlan | None:
         """Return the best plan so far to start from; None if there is none or it uses kinds of replica not in `chosen`."""
@@ -301,7 +336,7 @@ class _Search:
     def _last(self) -> Solution | None:
         """Solve the program of all kinds of replica in the time left, if smaller ones gave no plan; None if it gives none."""
         everything = np.flatnonzero(self.free)
-        solved = Program(self.problem, everything).solve(self._left(1.0), self.gap)
+        solved = self._program(everything).solve(self._left(1.0), self.gap)
         if solved is None:
             return None
         return _of_all_columns(self.problem, everything, solved, max(self.bound, solved.bound), monotonic() - self.start)

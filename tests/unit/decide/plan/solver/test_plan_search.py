@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from tests.plan_cases import market
 from whichgpu.decide.plan.solver import solve as search
 from whichgpu.decide.plan.solver.bound import Fees, column_costs, initial_prices, raise_bound
+from whichgpu.decide.plan.solver.capacity_test import CapacityTest
 from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
-from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Pool, PriceOption, Problem, Quota, Solution
+from whichgpu.decide.plan.solver.growth import max_growth
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, LateService, Pool, PriceOption, Problem, Quota, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 
@@ -191,11 +193,40 @@ def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_progra
     for problem, expected in ((small, True), (large, False)):
         loads, cost = problem.loads(), column_costs(problem)
         prices = initial_prices(problem, loads, cost)
-        copies = greedy_start(problem, loads[0], prices[0], cost.hourly[0], np.ones(6, dtype=bool), float("inf"))
+        test, every = CapacityTest(problem), np.ones(6, dtype=bool)
+        copies = greedy_start(problem, loads[0], prices[0], cost.hourly[0], every, test, float("inf"))
         assert (copies is not None) is expected
         if copies is not None:
             bill = float(copies @ cost.hourly[0])
             assert optimum(problem) * (1 - 1e-9) <= bill <= 1.3 * optimum(problem)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_quick_test_of_capacity_equals_the_linear_program(late: bool) -> None:
+    """Fleets drawn around what is needed: the mixture of assignments serves what the program of all shares serves."""
+    outcomes = set()
+    for seed in range(30):
+        chance = np.random.default_rng(seed)
+        problem = market(5, 6, seed, rate=10.0)
+        if late:
+            faster = problem.rates * chance.uniform(1.0, 3.0, problem.rates.shape)
+            problem = replace(problem, late=LateService(faster, np.array([0, 0, 0, 1, 1, 1]), np.array([0.2, 0.05])))
+        test = CapacityTest(problem)
+        for _ in range(4):
+            counts = chance.integers(0, 4, 5)
+            counts[0] += 1
+            growth = max_growth(problem, counts, 0).factor
+            if abs(growth - 1.0) < 1e-3:
+                continue
+            shares = test.shares(counts)
+            assert (shares is not None) == (growth > 1.0), (seed, counts, growth)
+            outcomes.add(growth > 1.0)
+            if shares is not None:
+                total = shares.reshape(5, -1, 6).sum(axis=(0, 1))
+                assert total[problem.demand[0] > 0] == pytest.approx(1.0)
+                work = np.where(shares > 0, problem.loads()[0], 0.0) * shares
+                assert (work.sum(axis=1) <= problem.room * counts + 1e-6).all()
+    assert outcomes == {True, False}
 
 
 def test_fewer_gpu_kinds_are_searched_if_two_and_extra_cost_is_allowed() -> None:
