@@ -30,6 +30,7 @@ class Format(NamedTuple):
 
 
 WAN = Format(480, 832, 81)
+WAN_5B = Format(704, 1280, 121, 16, 4, 48)
 LTX = Format(512, 704, 161, 32, 8, 128)
 COGVIDEOX = Format(480, 720, 49)
 HUNYUAN = Format(720, 1280, 129)
@@ -37,6 +38,8 @@ FORMATS: dict[str, Format] = {
     "wan21_1_3b_transformer": WAN,
     "wan_14b_transformer": WAN,
     "wan_vae_decoder": WAN,
+    "wan22_5b_transformer": WAN_5B,
+    "wan22_vae_decoder": WAN_5B,
     "ltx_video_transformer": LTX,
     "ltx_video_vae_decoder": LTX,
     "cogvideox_2b_transformer": COGVIDEOX,
@@ -83,10 +86,22 @@ def _cogvideox_autoencoder(library: Any) -> Any:
     return library.AutoencoderKLCogVideoX()
 
 
+def _wan_autoencoder(library: Any) -> Any:
+    """Return the autoencoder of Wan 2.2 5B, which shrinks pictures to a sixteenth (vae/config.json of its repository)."""
+    return library.AutoencoderKLWan(
+        base_dim=160, decoder_base_dim=256, z_dim=48, in_channels=12, out_channels=12, is_residual=True, patch_size=2,
+        scale_factor_spatial=16, latents_mean=[0.0] * 48, latents_std=[1.0] * 48,
+    )  # fmt: skip
+
+
 NETWORKS = {
     "wan21_1_3b_transformer": lambda library: library.WanTransformer3DModel(num_layers=30, num_attention_heads=12, ffn_dim=8960),
     "wan_14b_transformer": lambda library: library.WanTransformer3DModel(),
     "wan_vae_decoder": lambda library: library.AutoencoderKLWan(),
+    "wan22_5b_transformer": lambda library: library.WanTransformer3DModel(
+        num_layers=30, num_attention_heads=24, ffn_dim=14336, in_channels=48, out_channels=48
+    ),
+    "wan22_vae_decoder": _wan_autoencoder,
     "ltx_video_transformer": lambda library: library.LTXVideoTransformer3DModel(),
     "ltx_video_vae_decoder": lambda library: library.AutoencoderKLLTXVideo(),
     "cogvideox_2b_transformer": lambda library: _cogvideox(library, 30, 30, False),
@@ -104,6 +119,13 @@ def _wan(torch: Any, latents: Any) -> dict[str, Any]:
         "timestep": latents.new_zeros(batch, dtype=torch.int64),
         "encoder_hidden_states": latents.new_zeros(batch, 512, 4096),
     }
+
+
+def _wan_5b(torch: Any, latents: Any) -> dict[str, Any]:
+    """Inputs of Wan 2.2 5B: its pipeline gives every token a time step of its own (`expand_timesteps`)."""
+    batch, _, frames, height, width = latents.shape
+    steps = latents.new_zeros(batch, frames * (height // 2) * (width // 2), dtype=torch.int64)
+    return {**_wan(torch, latents), "timestep": steps}
 
 
 def _ltx(torch: Any, latents: Any) -> dict[str, Any]:
@@ -150,6 +172,7 @@ def _hunyuan(torch: Any, latents: Any) -> dict[str, Any]:
 INPUTS = {
     "wan21_1_3b_transformer": _wan,
     "wan_14b_transformer": _wan,
+    "wan22_5b_transformer": _wan_5b,
     "ltx_video_transformer": _ltx,
     "cogvideox_2b_transformer": _cogvideox_inputs(False),
     "cogvideox_5b_transformer": _cogvideox_inputs(True),

@@ -83,6 +83,7 @@ PUBLISHED = {
     "wan2.1-1.3b": 1_418_996_800,
     "wan2.1-14b": 14_288_491_584,
     "wan2.2-a14b": 14_288_491_584,  # each of its two transformers
+    "wan2.2-5b": 4_999_787_712,
     "ltx-video-2b": 1_923_385_472,
     "cogvideox-2b": 1_693_783_872,
     "cogvideox-5b": 5_570_283_072,
@@ -147,7 +148,7 @@ def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> N
     assert set(FAMILIES) <= {model.config["model_type"] for model in catalog.models}
     kinds = Counter(model.kind for model in catalog.models)
     assert min(kinds["transformer"], kinds["vision"]) >= 50
-    assert kinds["diffusion"] == 17
+    assert kinds["diffusion"] == 18
     assert kinds["recommendation"] == 1
 
 

@@ -35,8 +35,8 @@ def test_bare_budget_is_in_the_stated_currency() -> None:
     assert recommend(*words, "--budget", "40")["answer"] == recommend(*words, "--budget", "40eur")["answer"]
 
 
-def test_awq_and_gptq_are_int4() -> None:
-    for name in ("awq", "gptq"):
+def test_weight_only_schemes_of_4_bits_are_int4() -> None:
+    for name in ("awq", "gptq", "nf4", "exl3"):
         assert recommend("serve", "llama-3.1-8b", "--precision", name)["request"]["precision"] == "int4"
 
 

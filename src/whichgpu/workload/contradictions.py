@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.workload.denoisers import denoiser
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -37,8 +38,9 @@ def check_decoding(workload: Workload, shape: Shape) -> None:
 
 
 def check_adapters(workload: Workload, shape: Shape) -> None:
-    """Raise if LoRA adapters are given for a model without a transformer's projections."""
-    if workload.training and not shape.is_transformer and (workload.lora_rank or workload.qlora):
+    """Raise if LoRA adapters are given for a model that is neither a transformer nor a denoiser with an operator table."""
+    adaptable = shape.is_transformer or bool(denoiser(shape))
+    if workload.training and not adaptable and (workload.lora_rank or workload.qlora):
         flags = tuple("--" + name.replace("_", "-") for name in ADAPTERS if getattr(workload, name))
         message = msg("error.adapters", model=shape.name, flags=flags)
         raise UsageError("bad-field", message, msg("hint.adapters"), flags)

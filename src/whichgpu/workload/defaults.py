@@ -12,7 +12,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.workload.contradictions import check_adapters, check_decoding, check_expert_parallel, check_output_tokens
-from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate, pipeline_of
+from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate, denoiser, pipeline_of
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch
@@ -80,7 +80,8 @@ def validate_workload(workload: Workload, shape: Shape) -> None:
     check_output_tokens(workload, shape)
     _refuse_small_images(workload, shape)
     reads = isinstance(shape, Transformer | WeightsOnly)
-    if not reads and (workload.precision or "") in GGUF_PRECISIONS:
+    draws = bool(denoiser(shape)) and not workload.training
+    if not reads and not draws and (workload.precision or "") in GGUF_PRECISIONS:
         message = msg("error.text-files", precision=workload.precision or "", model=shape.name)
         raise UsageError("wrong-precision", message, msg("hint.text-files"))
     silent = not isinstance(shape, WeightsOnly) and not shape.is_generative
@@ -130,10 +131,12 @@ def _precision(workload: Workload, shape: Shape) -> str:
     dated = engine_record(workload.engine or _engine(workload, shape), workload.year).usual_precisions
     if kind in dated:
         return dated[kind]
-    if vision:
-        return "amp-bf16" if workload.training else "fp16"
+    if workload.training and (workload.lora_rank or workload.qlora) and (denoiser(shape) or not vision):
+        return "bf16"  # Frozen weights need no fp32 copy.
     if workload.training:
-        return "bf16" if workload.lora_rank or workload.qlora else "amp-bf16"  # Trained parameters are kept in fp32.
+        return "amp-bf16"  # Trained parameters are kept in fp32.
+    if vision:
+        return "fp16"
     return shape.native or "bf16"
 
 
@@ -147,7 +150,7 @@ def _named_in(path: str) -> str | None:
 def _engine(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
         return default_engine("gguf")
-    if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
+    if (workload.precision or "") in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
         return default_engine("gguf")
     return default_engine(workload.task if shape.is_generative else "any")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
@@ -9,8 +11,10 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 from whichgpu.workload.shapes import Pipeline, Shape, TextEncoder, TracedShape
+from whichgpu.workload.tables import TableOperator, load_table
 from whichgpu.workload.workload import Workload
 
+LINEAR = ("aten.addmm.default", "aten.mm.default")
 PICTURE_TASKS = ("batch", "images", "forward")  # Tasks that can be estimated or recommended for a diffusion model.
 
 
@@ -27,6 +31,24 @@ def pipeline_of(workload: Workload, shape: Shape) -> Pipeline | None:
 def denoiser_passes(workload: Workload) -> int:
     """Return how many passes of the denoiser a step takes for one picture: two with classifier-free guidance."""
     return 2 if workload.guidance else 1
+
+
+@lru_cache(maxsize=64)
+def adapted_layers(table: str, image: int) -> tuple[TableOperator, ...]:
+    """Return the linear layers of a traced network, to which LoRA adds adapters: products of activations with a matrix."""
+    operators = load_table(table, image or None).run(True, "bf16").operators
+    return tuple(one for one in operators if one.phase != "backward" and one.name in LINEAR and _is_matrix(one))
+
+
+def _is_matrix(operator: TableOperator) -> bool:
+    """Whether the last input of an operator is a matrix that does not depend on the batch."""
+    return len(operator.inputs[-1]) == 2 and not any(slope for _, slope in operator.inputs[-1])
+
+
+def adapter_parameters(table: str, image: int, rank: int) -> int:
+    """Return the parameters of LoRA adapters of a rank on all linear layers of a traced network (arXiv 2106.09685)."""
+    sizes = ((one.count, one.inputs[-1]) for one in adapted_layers(table, image))
+    return sum(count * rank * (inputs[0] + outputs[0]) for count, (inputs, outputs) in sizes)
 
 
 def makes_videos(shape: Shape) -> bool:

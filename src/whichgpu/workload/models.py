@@ -124,12 +124,13 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
 
 
 def library_model(name: str, catalog: Catalog) -> Model | None:
-    """Return a vision model by its name in timm or torchvision, as `NAME` or `timm/NAME.WEIGHTS`; None if no table has it."""
+    """Return a vision model by its name in timm or torchvision (`NAME`, `NAME.WEIGHTS`, `timm/NAME.WEIGHTS`); None if unknown."""
     owner, slash, rest = name.partition("/")
     if slash and owner not in LIBRARIES:
         return None
-    bare = (rest or name).partition(".")[0]
-    if slash and (listed := next((model for model in catalog.models if bare == model.id), None)):
+    bare, weights, _ = (rest or name).partition(".")
+    vision = (model for model in catalog.models if bare == model.id and model.kind not in FAMILY_KINDS)
+    if (slash or weights) and (listed := next(vision, None)):
         return listed
     keys = library_names(catalog)
     return library_record(keys[key]) if (key := model_key(bare)) in keys else None

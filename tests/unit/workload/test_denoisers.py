@@ -11,7 +11,7 @@ import whichgpu
 from tests.surface.cli import call
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.denoisers import denoiser
+from whichgpu.workload.denoisers import adapter_parameters, denoiser
 from whichgpu.workload.hf.pipelines import TEXT_ENCODERS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
@@ -155,6 +155,7 @@ PUBLISHED = {
     "qwen-image": (50, True, 1024, 126_892_531),
     "wan2.1-1.3b": (50, True, 480, 126_892_531),
     "wan2.2-a14b": (40, True, 480, 126_892_531),
+    "wan2.2-5b": (50, True, 704, 704_688_668),
     "ltx-video": (50, True, 512, 419_193_649),
     "cogvideox-5b": (50, True, 480, 215_583_907),
     "hunyuanvideo": (50, False, 720, 246_478_803),
@@ -288,3 +289,44 @@ def test_a_recommendation_counts_videos() -> None:
     assert "a thousand videos" in reply.out + reply.err
     assert " a video on each GPU (" in reply.out + reply.err
     assert "picture" not in reply.out
+
+
+def test_gguf_types_shrink_the_denoiser_and_cost_the_time_of_dequantising() -> None:
+    plain, narrow = (whichgpu.estimate("batch", TRANSFORMER, gpu="A40", precision=precision) for precision in ("bf16", "q4_k_s"))
+    weights = 11_901_408_320
+    assert narrow.memory_parts["weights"].value == pytest.approx(0.571 * weights, rel=0.01)  # 4.5 bits, and some in 16 bits
+    assert narrow.memory_parts["text_encoders"] == plain.memory_parts["text_encoders"]
+    assert plain.time is not None
+    assert narrow.time is not None
+    # README of ChrisGoringe/MixedQuantFlux: 0.6 s more a step on an A40 (45 s against 27 s for 30 steps).
+    assert narrow.time.value - plain.time.value == pytest.approx(28 * 0.6, rel=0.15)
+    with pytest.raises(UsageError, match="GGUF type"):
+        whichgpu.estimate("finetune", TRANSFORMER, gpu="A40", precision="q4_k_s")
+
+
+# Steps of diffusers 0.42.1 on an H200 (torch 2.11, 2026-11-17): frozen bf16 weights, adapters of rank 16 on all linear layers,
+# fused AdamW; seconds and bytes allocated at the peak.
+@pytest.mark.parametrize(
+    ("model", "batch", "seconds", "allocated"),
+    [
+        ("stable-diffusion-1.5", 1, 0.139, 2_807_067_136),
+        ("stable-diffusion-1.5", 4, 0.163, 5_669_154_816),
+        ("stable-diffusion-xl", 1, 0.425, 12_500_868_608),
+        ("stable-diffusion-xl", 4, 0.473, 33_281_690_624),
+    ],
+)
+def test_lora_steps_of_unets_are_as_measured(model: str, batch: int, seconds: float, allocated: int) -> None:
+    answer = whichgpu.estimate("finetune", model, gpu="H200 SXM", batch=batch, micro_batch=batch, lora=True)
+    parts = {name: part.value for name, part in answer.memory_parts.items() if name not in ("context", "slack")}
+    assert sum(parts.values()) == pytest.approx(allocated, rel=0.01)
+    assert answer.time is not None
+    assert answer.time.low <= seconds <= answer.time.high
+
+
+def test_adapters_are_counted_on_all_linear_layers_and_qlora_shrinks_the_frozen_weights() -> None:
+    assert adapter_parameters("sdxl_unet", 1024, 16) == 43_298_816  # 743 layers, counted by the class of diffusers
+    lora = whichgpu.fit(TRANSFORMER, task="finetune", lora=True)
+    qlora = whichgpu.fit(TRANSFORMER, task="finetune", qlora=True)
+    assert qlora.memory_parts["weights"].value < 0.3 * lora.memory_parts["weights"].value
+    with pytest.raises(UsageError, match="neither a transformer nor a diffusion model"):
+        whichgpu.estimate("finetune", "resnet50", gpu="H200 SXM", lora=True)

@@ -259,7 +259,8 @@ def test_models_of_timm_are_found_without_torch(name: str, monkeypatch: pytest.M
 
 
 def test_a_model_of_the_catalog_and_of_timm_is_that_of_the_catalog() -> None:
-    assert find_model("timm/resnet50.a1_in1k", Catalog()) == find_model("resnet50", Catalog())
+    for name in ("timm/resnet50.a1_in1k", "resnet50.a1_in1k"):
+        assert find_model(name, Catalog()) == find_model("resnet50", Catalog())
 
 
 @pytest.mark.parametrize("name", ["kl_vae_decoder", "other/convnextv2_small", "sd15_unet"])

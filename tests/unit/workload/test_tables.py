@@ -122,6 +122,7 @@ def test_parameters_are_those_of_torchvision(name: str, count: int) -> None:
 # branch of Qwen-Image's last block, the embedding of Segment Anything's mask prompts, the fixed bins of YOLO's boxes.
 UNUSED_SHARES = {
     **dict.fromkeys(("wan_vae", "ltx_video_vae", "cogvideox_vae", "hunyuan_video_vae"), 0.45),
+    "wan22_vae": 0.2124,  # encoder and its last convolution: 149,637,088 of 704,688,668 parameters
     "qwen_image_vae": 0.03,
     "qwen_image_transformer": 0.005,
     "sam_vit": 0.002,

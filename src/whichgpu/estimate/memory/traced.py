@@ -14,7 +14,7 @@ from whichgpu.estimate.memory.overhead import context_bytes, device_range, kerne
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.traced_steps import StepRecipe, replay_recipe
 from whichgpu.estimate.memory.training.optimizer import loops_over_tensors
-from whichgpu.workload.denoisers import latent_frames_ratio
+from whichgpu.workload.denoisers import adapter_parameters, latent_frames_ratio
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import OperatorTable, load_table
@@ -80,7 +80,7 @@ def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> Ste
         image=workload.image or shape.image or table.image,
         training=training,
         trace=trace_of(precision),
-        weights=PRECISION_BY_NAME[precision].traced_bytes / 2 if _is_untraced_precision(workload) else 1.0,
+        weights=_weight_ratio(workload),
         space=max(CONVOLUTION_WORKSPACE.get(precision, 0.0), CONTIGUOUS_WORKSPACE if contiguous else 0.0),
         optimizer=workload.optimizer or "sgd-momentum" if training else "",
         fused=training and (workload.optimizer_fused or loops_over_tensors(workload)),  # One small tensor at a time in a loop.
@@ -88,7 +88,15 @@ def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> Ste
         accumulated=training and workload.accumulation > 1,
         shards=_shards(workload),
         frames=latent_frames_ratio(workload, shape),
+        adapters=adapter_parameters(shape.table, shape.image, workload.lora_rank) if training and workload.lora_rank else 0,
     )
+
+
+def _weight_ratio(workload: Workload) -> float:
+    """Return the bytes of a weight divided by those in the trace; QLoRA's frozen weights are nf4, about as large as int4."""
+    if workload.training and workload.qlora:
+        return PRECISION_BY_NAME["int4"].traced_bytes / (2 if trace_of(workload.precision) == "bf16" else 4)
+    return PRECISION_BY_NAME[workload.precision or "fp32"].traced_bytes / 2 if _is_untraced_precision(workload) else 1.0
 
 
 def _shards(workload: Workload) -> tuple[tuple[str, int], ...]:
@@ -112,7 +120,6 @@ def _warnings(workload: Workload, recipe: StepRecipe, table: OperatorTable) -> t
     layout = workload.parallel
     ignored = {
         "checkpointing": workload.training and workload.checkpointing != "none",
-        "lora_rank": workload.lora_rank is not None,
         "parallel": max(layout.tp, layout.pp, layout.ep, layout.cp) > 1,
     }
     warnings += [msg("warning.not-in-tables", field=field) for field, is_set in ignored.items() if is_set]

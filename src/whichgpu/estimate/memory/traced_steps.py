@@ -31,6 +31,7 @@ class StepRecipe(msgspec.Struct, frozen=True):
     accumulated: bool  # gradients are accumulated over micro-batches
     shards: tuple[tuple[str, int], ...] = ()  # parts that ZeRO shards, and over how many GPUs
     frames: float = 1.0  # ratio of a video's latent frames to those of the trace
+    adapters: int = 0  # parameters of LoRA adapters, which alone are trained; 0 if all weights are
 
     @property
     def optimizer_request(self) -> Workload:
@@ -49,9 +50,12 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
     """Replay the allocations of two steps of a traced model at a batch size through the caching allocator."""
     table = load_table(recipe.table, recipe.image)
     # These fields do not change the order of allocations, so recipes that differ in them share the cached steps.
-    steps = _steps(replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=(), frames=1.0))
+    steps = _steps(
+        replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=(), frames=1.0, adapters=0)
+    )
     kinds, spaces = _kind_sizes(recipe, table, batch)
-    sizes = exact_sizes([*kinds, *spaces, *steps.fixed])[steps.source]
+    fixed = [-(-one * recipe.adapters // table.parameters) for one in steps.fixed] if recipe.adapters else steps.fixed
+    sizes = exact_sizes([*kinds, *spaces, *fixed])[steps.source]
     for label, over in recipe.shards:
         sizes = np.where(steps.labels == label, np.maximum(-(-sizes // over), 1), sizes)
     return steps.course.replay(sizes)
@@ -155,6 +159,10 @@ def _kind_sizes(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[l
     space, share = recipe.space, recipe.weights
     area = recipe.frames * (1 if recipe.image == table.image else (recipe.image / table.image) ** 2)
     sizes = [kind.size[0] + kind.size[1] * batch * area for kind in table.kinds]
+    if recipe.adapters:  # Adapters have the trained share of the weights' bytes, and so do their gradients.
+        trained = recipe.adapters / table.parameters
+        share += trained
+        sizes = [size * trained if kind.label == "gradients" else size for kind, size in zip(table.kinds, sizes, strict=True)]
     if share != 1:
         sizes = [size * share if kind.label == "weights" else size for kind, size in zip(table.kinds, sizes, strict=True)]
     operands = (kind.convolution for kind in table.kinds)

@@ -43,10 +43,19 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen3vlmoe": "qwen3_vl_moe",
     "starcoder": "gpt_bigcode",
 }
-# Architectures that are not text decoders: towers, adapters, encoder-decoders and recurrent models.
+# Model types of hybrid decoders, whose recurrent layers GGUF describes by the keys of `ssm` and `shortconv`.
+HYBRIDS: Mapping[str, str] = {
+    "granitehybrid": "granitemoehybrid",
+    "lfm2": "lfm2",
+    "lfm2moe": "lfm2_moe",
+    "qwen3next": "qwen3_next",
+    "qwen35": "qwen3_5",
+    "qwen35moe": "qwen3_5_moe",
+}
+# Architectures that are not text decoders: towers, adapters, encoder-decoders and other recurrent models.
 UNSUPPORTED = frozenset(
-    "clip t5 t5encoder mamba mamba2 jamba rwkv6 rwkv6qwen2 rwkv7 arwkv7 falcon-h1 granitehybrid nemotron_h lfm2 lfm2moe plamo2 "
-    "qwen3next qwen35 qwen35moe kimi-linear wavtokenizer-dec whisper flux sd3 sdxl".split()
+    "clip t5 t5encoder mamba mamba2 jamba rwkv6 rwkv6qwen2 rwkv7 arwkv7 falcon-h1 nemotron_h plamo2 "
+    "kimi-linear wavtokenizer-dec whisper flux sd3 sdxl".split()
 )
 
 
@@ -80,7 +89,7 @@ def _shape(path: Path, header: Header, tensors: Mapping[str, GgufTensor]) -> Tra
     architecture = fields.word("general.architecture")
     if not architecture:
         raise fields.error("general.architecture", msg("config.missing"))
-    if architecture in UNSUPPORTED or f"{architecture}.ssm.state_size" in fields:
+    if architecture in UNSUPPORTED or (f"{architecture}.ssm.state_size" in fields and architecture not in HYBRIDS):
         raise unsupported(name, architecture)
     config = _config(fields, architecture, header, tensors)
     shape = shape_from_config(config, fields.word("general.name") or path.stem)
@@ -107,7 +116,7 @@ def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[
     stored_vocabulary = embedding.sizes[1] if embedding and len(embedding.sizes) > 1 else 0
     vocabulary = stored_vocabulary or header.lengths.get("tokenizer.ggml.tokens", 0) or size("vocab_size", high=10**8)
     config: dict[str, Any] = {
-        "model_type": "llama" if mixture in ("traced", "dlrm") else ARCHITECTURES.get(mixture, mixture),
+        "model_type": "llama" if mixture in ("traced", "dlrm") else HYBRIDS.get(mixture) or ARCHITECTURES.get(mixture, mixture),
         "hidden_size": size("embedding_length"),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
@@ -129,7 +138,34 @@ def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[
         config |= _experts(size, experts, mixture)
     if rank := size("attention.kv_lora_rank", default=0):
         config |= _latent(size, rank)
+    if architecture in HYBRIDS:
+        config |= _recurrent(size, architecture, fields.get(f"{architecture}.attention.head_count_kv"))
     return config
+
+
+def _recurrent(size: Size, architecture: str, kv_heads: Any) -> dict[str, Any]:
+    """Convert the sizes of recurrent layers to config.json's keys; layers without KV heads are recurrent.
+
+    The keys of gated DeltaNet are those that llama.cpp's converter of Qwen3-Next writes.
+    """
+    config: dict[str, Any] = {}
+    if isinstance(kv_heads, tuple):
+        config["layer_types"] = ["full_attention" if count else "mamba" for count in kv_heads]
+    if architecture.startswith("lfm2"):
+        return config | {"conv_L_cache": size("shortconv.l_cache", default=3), "block_auto_adjust_ff_dim": False}
+    heads, groups, state = size("ssm.time_step_rank"), size("ssm.group_count", default=1), size("ssm.state_size")
+    width, taps = size("ssm.inner_size") // heads, size("ssm.conv_kernel", default=4)
+    if architecture == "granitehybrid":
+        sizes = {"mamba_n_heads": heads, "mamba_d_head": width, "mamba_d_state": state, "mamba_n_groups": groups}
+        return config | sizes | {"mamba_d_conv": taps}
+    return config | {
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": width,
+        "linear_num_key_heads": groups,
+        "linear_key_head_dim": state,
+        "linear_conv_kernel_dim": taps,
+        "full_attention_interval": size("full_attention_interval", default=4),
+    }
 
 
 def _experts(size: Size, count: int, architecture: str) -> dict[str, Any]:
@@ -165,8 +201,11 @@ def _latent(size: Size, rank: int) -> dict[str, Any]:
 def _as_stored(shape: Transformer, tensors: Mapping[str, GgufTensor]) -> Transformer:
     """Correct the biases and norms of a model's shape by the tensors that its GGUF file has."""
 
+    first = next((name.split(".")[1] for name in tensors if name.endswith((".attn_q.weight", ".attn_qkv.weight"))), "0")
+    first = first if shape.pattern else "0"  # The first layers of a hybrid decoder have no attention.
+
     def has(*names: str) -> bool:
-        return any(f"blk.0.{name}" in tensors for name in names)
+        return any(f"blk.{first}.{name}" in tensors for name in names)
 
     if not has("attn_norm.weight", "attn_q.weight", "attn_qkv.weight", "attn_output.weight"):
         return shape

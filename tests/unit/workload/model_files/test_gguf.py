@@ -12,8 +12,11 @@ import pytest
 from tests.model_files import LLAMA, TENSORS, gguf_bytes, write
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message
+from whichgpu.catalog.store import Catalog
 from whichgpu.workload.model_files.gguf import read_gguf
 from whichgpu.workload.model_files.gguf_header import TYPES, read_header
+from whichgpu.workload.models import find_model
+from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 
 
@@ -200,3 +203,51 @@ def test_millions_of_texts_are_refused(tmp_path: Path, arrays: int, texts: int) 
     began = process_time()
     assert _why(path).id == "gguf.bad-count"
     assert process_time() - began < 1.0
+
+
+SMALL: dict[str, tuple[int, tuple[int, ...]]] = {
+    "blk.0.attn_norm.weight": (0, (256,)),
+    "blk.3.attn_q.weight": (0, (32,)),
+    "blk.3.attn_q_norm.weight": (0, (32,)),
+}
+SMALL_UNTIED = {**SMALL, "output.weight": (0, (32,))}
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture", "interval"), [("qwen3-next-80b-a3b", "qwen3next", 4), ("qwen3.5-35b-a3b", "qwen35moe", 4)]
+)
+def test_hybrid_decoders_have_the_parameters_of_their_configs(
+    tmp_path: Path, model: str, architecture: str, interval: int, catalog: Catalog
+) -> None:
+    original = find_model(model, catalog)
+    assert isinstance(original, Transformer)
+    assert original.experts is not None
+    mixer = original.recurrent
+    assert mixer is not None
+    sizes = {
+        "block_count": original.layers, "embedding_length": original.hidden, "context_length": original.max_context,
+        "attention.head_count": original.heads, "attention.head_count_kv": original.kv_heads,
+        "attention.key_length": original.head_dim, "feed_forward_length": original.ffn, "vocab_size": original.vocab,
+        "expert_count": original.experts.count, "expert_used_count": original.experts.active,
+        "expert_feed_forward_length": original.experts.ffn,
+        "expert_shared_feed_forward_length": original.experts.shared_ffn,
+        "ssm.conv_kernel": mixer.conv_taps, "ssm.state_size": mixer.key_dim, "ssm.time_step_rank": mixer.heads,
+        "ssm.group_count": (mixer.conv_channels - mixer.outward) // (2 * mixer.key_dim), "ssm.inner_size": mixer.outward,
+        "full_attention_interval": interval,
+    }  # fmt: skip
+    metadata = {"general.architecture": architecture} | {f"{architecture}.{key}": value for key, value in sizes.items()}
+    shape, _ = read_gguf(write(tmp_path / "m.gguf", gguf_bytes(metadata, SMALL_UNTIED)))
+    assert (shape.pattern, shape.recurrent, shape.experts) == (original.pattern, original.recurrent, original.experts)
+    assert count_parameters(shape).total == count_parameters(original).total - original.other
+
+
+def test_layers_without_kv_heads_are_recurrent(tmp_path: Path) -> None:
+    short = {"general.architecture": "lfm2", "block_count": 4, "attention.head_count_kv": [0, 0, 4, 0], "shortconv.l_cache": 3}
+    assert _read(tmp_path, short).pattern == "RRAR"
+    mamba = {"general.architecture": "granitehybrid", "block_count": 4, "attention.head_count_kv": [0, 0, 0, 4],
+             "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.time_step_rank": 16,
+             "ssm.inner_size": 512}  # fmt: skip
+    shape = _read(tmp_path, mamba)
+    assert shape.pattern == "RRRA"
+    assert shape.recurrent is not None
+    assert (shape.recurrent.heads, shape.recurrent.key_dim, shape.recurrent.value_dim) == (16, 128, 32)

@@ -10,7 +10,9 @@ import msgspec
 
 from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
+from whichgpu.estimate.time.lower.traced_adapters import with_adapters
 from whichgpu.estimate.time.operators import Number, Phase
+from whichgpu.workload.denoisers import adapted_layers, adapter_parameters
 from whichgpu.workload.precisions import trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import Dims, TableOperator, load_table
@@ -58,14 +60,20 @@ def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
     traced = trace_of(workload.precision)
     image = workload.image or shape.image
     if ":" not in shape.table:
-        return _table_model(shape.table, load_table(shape.table, image or None).image, workload.training, traced)
+        rank = (workload.lora_rank or 0) if workload.training else 0
+        return _table_model(shape.table, load_table(shape.table, image or None).image, workload.training, traced, rank)
     return _live_model(shape.table, image, workload.training, traced, workload.memory_format != "contiguous")
 
 
 @lru_cache(maxsize=128)
-def _table_model(name: str, image: int, training: bool, traced: str) -> TracedModel:
+def _table_model(name: str, image: int, training: bool, traced: str, rank: int) -> TracedModel:
+    """Return the model of a table; with a `rank`, its weights are frozen and LoRA adapters of that rank are trained."""
     table = load_table(name, image)
     run = table.run(training, traced)
+    if rank:
+        operators = with_adapters(run.operators, adapted_layers(name, image), rank)
+        adapters, count = adapter_parameters(name, image, rank), sum(one.count for one in adapted_layers(name, image))
+        return TracedModel(_prepare_all(operators, training, traced), float(adapters), 2.0 * count, table.image)
     gradients = {number for number, kind in enumerate(table.kinds) if kind.label == "gradients"}
     tensors = sum(1 for move in run.moves if not move % 2 and move // 2 in gradients)
     return TracedModel(_prepare_all(run.operators, training, traced), float(table.parameters), float(tensors), table.image)
