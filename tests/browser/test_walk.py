@@ -1,45 +1,111 @@
-"""Every page in three widths, one of them dark and in Korean: nothing is cut off, and axe-core finds nothing wrong."""
+"""Every page in three widths, light and dark, in English and Korean, and with the keyboard alone: nothing is cut off or hidden.
+
+The default run looks at one page in three looks; `make test-long` walks the whole cross. With WHICHGPU_PICTURES=FOLDER the same
+run writes the screenshots of the documentation.
+"""
 
 from __future__ import annotations
 
+import os
+from itertools import product
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from pages.browser import drawn
 
 from tests.browser.looking import Opener, brief, faults
 
-WIDTHS = {"desktop": 1280, "laptop": 1024, "phone": 390}
+WIDTHS = (1440, 1024, 390)
+SCHEMES, LANGUAGES = ("light", "dark"), ("en", "ko")
+HEIGHT = 1180
 CONFIG = (
     '{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, '
     '"num_attention_heads": 32, "vocab_size": 32000}'
 )
 EXPECTED = {"failure": "422", "bad-config": "400"}  # Errors of the console that the status of a page makes.
+DAY = "1,1,1,1,1,2,4,8,14,18,20,20,17,19,20,18,15,11,7,5,4,3,2,1"
 SUBJECTS = {
     "start": "/", "models": "/models?name=llama", "compare": "/compare", "buy": "/buy?name=RTX+4090", "docs": "/docs",
     "gpu": "/gpu/t4", "model": "/model/gpt2", "instance": "/instance/p3.2xlarge",
+    "recommend": "/recommend?task=train&model=resnet50&epochs=90&samples=1281167&deadline=24h",
+    "serve": "/recommend?task=serve&model=llama-3.1-70b&rate=5/s&seq_in=1000&seq_out=300&tpot_max=50ms",
+    "fit": "/fit?model=llama-3.1-8b&batch=16&seq_in=8192", "no-fit": "/fit?model=llama-3.1-70b&gpu=RTX+4090,B200&unit=percent",
+    "sides": "/gpus?name=A100&compare=a100-sxm-80gb&compare=h100-sxm&compare=mi300x",
+    "plan": f"/plan?rate=20/s&hourly={DAY}&seq_in=1000&seq_out=200&tpot_max=50ms",
+    "load": "/plan?what=server&model=llama-3.1-8b&rate=5/s&seq_in=1000&seq_out=200&ttft_max=300ms&tpot_max=30ms",
     "failure": "/recommend?task=train&model=resnet50&budget=0.01usd",
     "pasted": f"/fit?{urlencode({'gpu': 'T4', 'model': CONFIG})}",
     "bad-config": '/fit?gpu=T4&model={"model_type":"gpt2"}',
 }  # fmt: skip
-ALL = (*(name for name in ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")), *SUBJECTS)
-IN_EVERY_RUN = ("buy",)  # The others share its parts, and take minutes.
-SOME_LONG = [pytest.param(name, marks=() if name in IN_EVERY_RUN else pytest.mark.long) for name in ALL]
+ALL = (*SUBJECTS, "gpus", "prices", "accuracy", "sources")
+PICTURES = os.environ.get("WHICHGPU_PICTURES")
+PICTURE_LOOKS = {("light", "en", 1440): "light", ("dark", "en", 1440): "dark", ("light", "en", 390): "phone"}
+MAX_TABS = 1500  # Presses of the tab key after which a page is taken to hold the focus in a loop.
+FOCUSED = """() => {
+    const at = document.activeElement;
+    if (at === document.body) return null;
+    const parts = [at, at.nextElementSibling, at.closest("label")].filter(Boolean);
+    const seen = parts.some(one => {
+        const style = getComputedStyle(one);
+        return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    });
+    return { seen, name: `${at.tagName} ${at.id || at.name || at.textContent.trim().slice(0, 40)}` };
+}"""
 
 
-@pytest.mark.parametrize("name", SOME_LONG)
-def test_a_page_is_whole_and_accessible_in_every_look(opened: Opener, name: str) -> None:
-    address = SUBJECTS.get(name) or brief(name)
-    page = opened(address, expecting=EXPECTED.get(name, ""))
-    for place, width in enumerate(WIDTHS.values()):
+def test_a_page_is_whole_and_accessible_in_three_looks(opened: Opener) -> None:
+    page = opened(_address("buy", "en"))
+    for place, width in enumerate(WIDTHS):
         scheme, code = (("light", "en"), ("dark", "ko"))[place % 2]
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=scheme)
-        page.goto(page.url.partition("?lang")[0].partition("&lang")[0] + ("&" if "?" in address else "?") + f"lang={code}")
-        page.wait_for_load_state("load")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-        hidden = [link for link in page.locator(".top nav a").all() if not link.is_visible()]
-        assert hidden == [], (name, width)
-        assert faults(page) == [], (name, width, scheme, code)
+        if place:
+            page.goto(page.url.partition("&lang")[0] + f"&lang={code}")
+        _look(page, "buy", scheme, width, code)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("code", LANGUAGES)
+@pytest.mark.parametrize("name", ALL)
+def test_a_page_is_whole_and_accessible_in_every_look(opened: Opener, name: str, code: str) -> None:
+    page = opened(_address(name, code), expecting=EXPECTED.get(name, ""))
+    for scheme, width in product(SCHEMES, WIDTHS):
+        _look(page, name, scheme, width, code)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ALL)
+def test_the_keyboard_reaches_all_of_a_page_with_a_visible_focus(opened: Opener, name: str, width: int) -> None:
+    page = opened(_address(name, "en"), expecting=EXPECTED.get(name, ""), viewport={"width": width, "height": HEIGHT})
+    focused: list[dict[str, Any]] = []
+    page.keyboard.press("Tab")
+    while (at := page.evaluate(FOCUSED)) is not None and len(focused) < MAX_TABS:
+        focused.append(at)
+        page.keyboard.press("Tab")
+    assert at is None, name
+    assert [at["name"] for at in focused if not at["seen"]] == []
+    links = page.locator(".top nav a").count()
+    assert len(focused) > links  # past the navigation, into the page
+
+
+def _address(name: str, code: str) -> str:
+    address = SUBJECTS.get(name) or brief(name)
+    return address + ("&" if "?" in address else "?") + f"lang={code}"
+
+
+def _look(page: Any, name: str, scheme: str, width: int, code: str) -> None:
+    """Check a page in one look: its width, its navigation, and what axe-core finds."""
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.emulate_media(color_scheme=scheme)
+    drawn(page)
+    look = (name, scheme, width, code)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, look
+    assert [link for link in page.locator(".top nav a").all() if not link.is_visible()] == [], look
+    assert faults(page) == [], look
+    if PICTURES and (picture := PICTURE_LOOKS.get((scheme, code, width))):
+        page.wait_for_timeout(400)  # The charts are drawn anew for a new width.
+        page.screenshot(path=Path(PICTURES) / f"{name}-{picture}.png")
 
 
 def test_a_request_is_tried_on_the_page_about_the_api(opened: Opener) -> None:

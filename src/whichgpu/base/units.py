@@ -179,6 +179,15 @@ def format_memory(size: int) -> Numeral:
     return Numeral(f"{size} B")
 
 
+def format_memory_gb(size: int) -> Numeral:
+    """Format bytes as GB of 10^9 with four digits, as datasheets do.
+
+    >>> format_memory_gb(85520809984)
+    '85.52 GB'
+    """
+    return Numeral(f"{significant(size / GB, 4)} GB")
+
+
 def format_bandwidth(bytes_per_second: int) -> Numeral:
     """Format bytes per second as GB/s with four digits, as datasheets do.
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
-from whichgpu.base.units import GIB
-from whichgpu.surface.charts.palette import CARD, COLOURS, GREYS, INK
+from whichgpu.base.units import GB, GIB
+from whichgpu.surface.charts.palette import CARD, COLOURS, GREYS, INK, SOFT
 from whichgpu.surface.charts.parts import Spec, file_chart, picture, quantity, row_names, tips
 from whichgpu.surface.commands.render.workload import model_label, part_name
 
+UNITS = {"GiB": GIB, "GB": GB, "percent": 0}  # Bytes in each unit of a bar's length; a percent is of the GPU's usable memory.
+MAX_PERCENT = 150  # Longer bars are cut off there.
 MAX_BARS = 12  # Largest number of bars in a chart file.
 # Index of the colour of each common part of memory, so that a part has the same colour in every chart.
 PART_COLOURS = {
@@ -30,6 +33,15 @@ class MemoryBar(msgspec.Struct, frozen=True):
     needed: float
     usable: int
     parts: Mapping[str, Figure]
+
+    def scale(self, unit: str) -> float:
+        """Return the bytes in one unit of the bar's length."""
+        return UNITS[unit] or self.usable / 100
+
+    @property
+    def share(self) -> str:
+        """Return the share of the usable memory that is needed, such as `82%`."""
+        return f"{self.needed / self.usable:.0%}" if self.usable else "–"
 
 
 def memory_chart(answer: FitAnswer, language: Language) -> Spec:
@@ -54,25 +66,28 @@ def _bar_rows(answer: FitAnswer) -> Sequence[FitRow]:
 
 
 def memory_picture(
-    bars: Sequence[MemoryBar], language: Language, verdict: Callable[[MemoryBar], str], right_padding: int
+    bars: Sequence[MemoryBar], language: Language, verdict: Callable[[MemoryBar], str], right_padding: int, unit: str = "GiB"
 ) -> Spec:
     """Return a chart with a stacked bar per GPU and a tick at its usable memory; `verdict` writes the text after the bar."""
     text = language.text
     names = [bar.gpu_name for bar in bars]
     kinds = list(dict.fromkeys(name for bar in bars for name in bar.parts))
     labels = {name: part_name(name, language) for name in kinds}
+    end = MAX_PERCENT if unit == "percent" else math.inf
     parts = [
-        {"gpu": bar.gpu_name, "part": labels[name], "gib": round(figure.value / GIB, 3), "order": kinds.index(name)}
+        {"gpu": bar.gpu_name, "part": labels[name], "size": round(size, 3), "drawn": drawn, "order": kinds.index(name)}
         for bar in bars
-        for name, figure in bar.parts.items()
+        for name, size, drawn in _lengths(bar, unit, end)
     ]
     limits = [
-        {"gpu": bar.gpu_name, "gib": round(bar.usable / GIB, 3), "end": round(max(bar.usable, bar.needed) / GIB, 3),
-         "text": verdict(bar), "fits": bar.fits}
+        {"gpu": bar.gpu_name, "size": round(bar.usable / bar.scale(unit), 3),
+         "needed": round(min(bar.usable, bar.needed) / bar.scale(unit), 3),
+         "end": round(min(max(bar.usable, bar.needed) / bar.scale(unit), end), 3), "text": verdict(bar), "fits": bar.fits}
         for bar in bars
     ]  # fmt: skip
     y = row_names("gpu", names)
-    x = quantity("gib", text("chart.axis"), stack="zero", axis={"tickCount": 6})
+    title = text(f"chart.axis-{unit.lower()}")
+    x = quantity("size" if end == math.inf else "drawn", title, stack="zero", axis={"tickCount": 6})
     stack = {
         "data": {"name": "bars", "values": parts},
         "mark": {"type": "bar", "stroke": CARD, "strokeWidth": 1, "cornerRadius": 1},
@@ -83,23 +98,37 @@ def memory_picture(
                 "scale": {"domain": list(labels.values()), "range": _colours(kinds)},
                 "legend": {"columns": 4, "symbolType": "square"},
             },
-            "tooltip": tips(("gpu", text("web.tip-gpu")), ("part", text("column.part")), ("gib", "GiB")),
+            "tooltip": tips(("gpu", text("web.tip-gpu")), ("part", text("column.part")), ("size", title)),
         },
     }  # fmt: skip
+    room = {
+        "data": {"name": "limits", "values": limits},
+        "mark": {"type": "bar", "color": SOFT, "opacity": 0.16, "aria": False},
+        "encoding": {"y": y, "x": quantity("needed", title), "x2": {"field": "size"}},
+    }
     tick = {
         "data": {"name": "limits", "values": limits},
         "mark": {"type": "tick", "thickness": 3, "size": 24, "color": INK},
-        "encoding": {"y": y, "x": quantity("gib", x["title"])},
+        "encoding": {"y": y, "x": quantity("size", title)},
     }
     words = {
         "data": {"name": "limits", "values": limits},
         "mark": {"type": "text", "align": "left", "dx": 8, "fontSize": 12},
-        "encoding": {"y": y, "x": quantity("end", x["title"]), "text": {"field": "text"}},
+        "encoding": {"y": y, "x": quantity("end", title), "text": {"field": "text"}},
     }
     fitting = tuple(bar.gpu_name for bar in bars if bar.fits == "fits")
     description = text("web.described-memory", n=len(names), fitting=fitting or ("–",))
     padding = {"left": 4, "top": 4, "bottom": 4, "right": right_padding}
-    return picture(description, 32 * len(names), layer=[stack, tick, words], padding=padding)
+    return picture(description, 32 * len(names), layer=[room, stack, tick, words], padding=padding)
+
+
+def _lengths(bar: MemoryBar, unit: str, end: float) -> Iterator[tuple[str, float, float]]:
+    """Yield the name and size of each part of a bar, and the length that is drawn of it before the end."""
+    start = 0.0
+    for name, figure in bar.parts.items():
+        size = figure.value / bar.scale(unit)
+        yield name, size, round(max(0.0, min(size, end - start)), 3)
+        start += size
 
 
 def _colours(names: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.remedies import FitProblem, gpus_that_fit, remedies
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
-from whichgpu.surface.charts.memory import MAX_BARS, memory_chart
+from whichgpu.surface.charts.memory import MAX_BARS, MemoryBar, memory_chart, memory_picture
 from whichgpu.workload.shapes import Dlrm, Mlp, Transformer, WeightsOnly
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Parallel, Workload
@@ -224,20 +224,32 @@ def answer() -> FitAnswer:
 
 def test_the_chart_is_a_stacked_bar_of_parts_with_labels_and_limits(answer: FitAnswer) -> None:
     spec = memory_chart(answer, english())
-    bars, ticks, labels = spec["layer"]
+    room, bars, ticks, labels = spec["layer"]
     gpus = [row.gpu_name for row in answer.gpus]
     assert [limit["gpu"] for limit in ticks["data"]["values"]] == gpus
-    first = [bar["gib"] for bar in bars["data"]["values"] if bar["gpu"] == gpus[0]]
+    first = [bar["size"] for bar in bars["data"]["values"] if bar["gpu"] == gpus[0]]
     assert sum(first) == pytest.approx(answer.memory_device.value / GIB, abs=0.01)
     scale = bars["encoding"]["color"]["scale"]
     assert len(scale["domain"]) == len(scale["range"]) == len(set(scale["range"])) == len(answer.memory_parts)
     assert all("GiB" in label["text"] for label in labels["data"]["values"])
     assert json.loads(json.dumps(spec)) == spec
+    for bar in room["data"]["values"]:  # Headroom is drawn from what is needed to what is usable.
+        assert 0 <= bar["needed"] <= bar["size"]
+
+
+def test_bars_in_percent_are_of_the_usable_memory_of_each_gpu(answer: FitAnswer) -> None:
+    bars = [MemoryBar(row.gpu_name, row.fits, answer.needed.value, row.usable, answer.memory_parts) for row in answer.gpus]
+    spec = memory_picture(bars, english(), lambda bar: bar.share, 0, "percent")
+    for bar, row in zip(bars, answer.gpus, strict=True):
+        total = sum(one["size"] for one in spec["layer"][1]["data"]["values"] if one["gpu"] == bar.gpu_name)
+        assert total == pytest.approx(100 * answer.needed.value / row.usable, abs=0.01)
+        assert bar.share == f"{total:.0f}%"
+    assert {one["size"] for one in spec["layer"][2]["data"]["values"]} == {100}
 
 
 def test_a_chart_of_every_gpu_shows_those_near_the_need(catalog: Catalog) -> None:
     spec = memory_chart(verbs.fit_model("mlp:90x40", task="train", catalog=catalog), english())
-    assert len(spec["layer"][1]["data"]["values"]) == MAX_BARS
+    assert len(spec["layer"][2]["data"]["values"]) == MAX_BARS
 
 
 def test_plot_needs_a_known_extension_and_the_extra(answer: FitAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

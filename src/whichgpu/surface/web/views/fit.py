@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.load import FitRequest
 from whichgpu.api.request.read import workload
 from whichgpu.api.workloads import fit as verbs
-from whichgpu.api.workloads.fit import FitAnswer, GpuNeed
+from whichgpu.api.workloads.fit import FitAnswer, FitRow, GpuNeed
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
-from whichgpu.base.messages import Language
-from whichgpu.base.units import format_memory
-from whichgpu.surface.charts.memory import MemoryBar, memory_picture
+from whichgpu.base.messages import Language, Message
+from whichgpu.base.units import format_memory, format_memory_gb
+from whichgpu.surface.charts.memory import UNITS, MemoryBar, memory_picture
 from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.command_replies import catalog
@@ -32,41 +33,57 @@ DEFAULT_GPUS = (
 )  # fmt: skip
 MAX_BARS = 16  # Largest number of GPUs in the chart of a page.
 TRAINING = "train finetune"
+# Changes that a table row proposes, and their fields on this page.
+REMEDIES = {"more-gpus": ("gpus",), "quantise": ("precision",), "kv-cache": ("kv_precision",)}
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 
 
-@view("fit", FitRequest, extra={"quick": Field(Flag())}, defaults={"model": "llama-3.1-8b", "task": "serve"})
+@view(
+    "fit",
+    FitRequest,
+    extra={"quick": Field(Flag()), "unit": Field(Plain())},
+    defaults={"model": "llama-3.1-8b", "task": "serve", "unit": "GiB"},
+)
 def fit(page: Page) -> PageContent:
     """Return the fit page: memory bars by GPU, whether each fits, and largest sizes; the field `quick` leaves only the bars."""
     names = page.state["gpu"] or DEFAULT_GPUS
     request = page.request(FitRequest) | {"gpu": names}
     command = "fit", request
-    context: dict[str, Any] = {"form": _form(page), **page_words(page.language), "answer": None, "error": None}
+    unit = page.state["unit"] if page.state["unit"] in UNITS else page.view.defaults["unit"]
+    context: dict[str, Any] = {
+        "form": _form(page),
+        **page_words(page.language),
+        "answer": None,
+        "error": None,
+        "unit": unit,
+        "units": tuple(UNITS),
+    }
     try:
         question = workload(request, str, without=("gpu",))
         needs = verbs.needs(question, names, lookup_cache())
-        charts = {"memory": _chart(needs.gpus[:MAX_BARS], page.language)}
+        charts = {"memory": _chart(needs.gpus[:MAX_BARS], unit, page.language)}
         context["request"] = needs.request
         if page.state["quick"]:
             return PageContent("fit_bars.html", context, command, charts)
         answer = verbs.fit_workload(question, names, catalog=catalog())
     except WhichGpuError as error:
         return error_content("fit.html", context, error, page, command=command)
-    context |= _content(answer, page.language) | launch_content(answer, request, page)
+    context |= _content(answer, page, unit) | launch_content(answer, request, page)
     return PageContent("fit.html", context, command, charts)
 
 
-def _chart(needs: Sequence[GpuNeed], language: Language) -> dict[str, Any]:
+def _chart(needs: Sequence[GpuNeed], unit: str, language: Language) -> dict[str, Any]:
     bars = [MemoryBar(one.gpu_name, one.fits, one.needed.value, one.usable, one.parts) for one in needs]
-    return memory_picture(bars, language, lambda bar: f"{MARKS[bar.fits]} {language.text(f'verdict.{bar.fits}')}", 52)
+    return memory_picture(bars, language, lambda bar: f"{MARKS[bar.fits]} {bar.share}", 52, unit)
 
 
-def _content(answer: FitAnswer, language: Language) -> dict[str, Any]:
+def _content(answer: FitAnswer, page: Page, unit: str) -> dict[str, Any]:
     total = answer.needed.value
+    format_size = format_memory_gb if unit == "GB" else format_memory
     parts = [
         {
-            "name": part_name(name, language),
-            "size": format_memory(int(figure.value)),
+            "name": part_name(name, page.language),
+            "size": format_size(int(figure.value)),
             "share": f"{figure.value / total * 100:.0f}%",
             "basis": figure.basis,
         }
@@ -76,14 +93,29 @@ def _content(answer: FitAnswer, language: Language) -> dict[str, Any]:
         "answer": answer,
         "sentence": sentence(answer),
         "parts": parts,
-        "rows": [(row, format_memory(row.needed), format_memory(row.usable), _signed(row.headroom)) for row in answer.gpus],
+        "rows": [
+            (
+                row,
+                format_size(row.needed),
+                format_size(row.usable),
+                ("−" if row.headroom < 0 else "") + format_size(abs(row.headroom)),
+            )
+            for row in answer.gpus
+        ],
+        "remedies": {row.gpu: _remedies(row, page) for row in answer.gpus},
         "reads": any(row.largest_context is not None for row in answer.gpus),
         "request": answer.request,
     }
 
 
-def _signed(headroom: int) -> str:
-    return ("−" if headroom < 0 else "") + format_memory(abs(headroom))
+def _remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
+    """Return the changes with which a workload fits the GPU, several GPUs among them, each with the URL of the page with it."""
+    working = {one.id: one for one in reversed(row.remedies) if one.fits != "no" and one.id in REMEDIES}
+    return [
+        (working[id].what, page.url(gpu=(row.gpu,), **{name: str(working[id].change[name]) for name in fields}))
+        for id, fields in REMEDIES.items()
+        if id in working
+    ]
 
 
 def _form(page: Page) -> dict[str, Any]:
