@@ -22,7 +22,7 @@ from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.estimate.confidence.novelty import measured_makers
 from whichgpu.price.billing import billing_on, billing_prefixes, extras
-from whichgpu.price.quotas import Quota, QuotaOffer, machine_limit
+from whichgpu.price.quotas import AccountQuota, QuotaOffer, machine_limit
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
@@ -95,7 +95,7 @@ def _term_names(table: PriceTable) -> NDArray[np.str_]:
     return np.array([table.words[code] for code in codes.tolist()] or [""])[at.reshape(-1)]
 
 
-def _machine_limits(table: PriceTable, catalog: Catalog, quotas: Sequence[Quota]) -> Floats:
+def _machine_limits(table: PriceTable, catalog: Catalog, quotas: Sequence[AccountQuota]) -> Floats:
     """Return the most machines of each row of prices that quotas allow; infinite without a quota."""
     limits: Floats = np.full(len(table), np.inf)
     for row in np.flatnonzero(table.matches("provider", {one.provider for one in quotas})).tolist():

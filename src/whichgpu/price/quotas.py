@@ -31,7 +31,7 @@ _GCP_METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(NVIDIA_\w+?)_GPUS")
 QuotaOffer = tuple[str, str, str, str, str]  # provider, region, instance, GPU, term
 
 
-class Quota(msgspec.Struct, frozen=True):
+class AccountQuota(msgspec.Struct, frozen=True):
     """The most vCPUs of families of machines, or GPUs of a kind, that an account may run in a region with some terms."""
 
     provider: str
@@ -48,7 +48,7 @@ class Quota(msgspec.Struct, frozen=True):
         return gpu == self.gpu if self.gpu else any(_is_family(instance, family) for family in self.families)
 
 
-def read_quotas(path: Path) -> tuple[Quota, ...]:
+def read_quotas(path: Path) -> tuple[AccountQuota, ...]:
     """Return the quotas of GPUs in an export."""
     try:
         with path.open("rb") as file:
@@ -61,13 +61,13 @@ def read_quotas(path: Path) -> tuple[Quota, ...]:
     return quotas
 
 
-def machine_limit(quotas: Sequence[Quota], offer: QuotaOffer, catalog: Catalog, gpus: float) -> float:
+def machine_limit(quotas: Sequence[AccountQuota], offer: QuotaOffer, catalog: Catalog, gpus: float) -> float:
     """Return the most machines of an offer that quotas allow by themselves; infinite without one."""
     sizes = [(quota.limit, machine_size(quota, offer, catalog, gpus)) for quota in quotas]
     return min((limit // size for limit, size in sizes if size), default=float("inf"))
 
 
-def machine_size(quota: Quota, offer: QuotaOffer, catalog: Catalog, gpus: float) -> float:
+def machine_size(quota: AccountQuota, offer: QuotaOffer, catalog: Catalog, gpus: float) -> float:
     """Return how much of a quota one machine of an offer takes: its GPUs or vCPUs; 0 if the quota does not count it."""
     if not quota.covers(*offer):
         return 0.0
@@ -77,17 +77,17 @@ def machine_size(quota: Quota, offer: QuotaOffer, catalog: Catalog, gpus: float)
     return float(next(own, 0))
 
 
-def _aws(document: Any) -> Iterator[Quota]:
+def _aws(document: Any) -> Iterator[AccountQuota]:
     rows = document.get("Quotas") if isinstance(document, Mapping) else None
     for row in rows if isinstance(rows, list) else ():
         name = _AWS_NAME.fullmatch(str(row.get("QuotaName"))) if isinstance(row, Mapping) else None
         region = _AWS_REGION.match(str(row.get("QuotaArn"))) if name else None
         if name and region and (limit := _number(row.get("Value"))) is not None:
             families = tuple(word.lower() for word in re.split(r", | and ", name[2]))
-            yield Quota("aws", region[1], "spot" if name[1] == "All" else "on-demand", limit, families)
+            yield AccountQuota("aws", region[1], "spot" if name[1] == "All" else "on-demand", limit, families)
 
 
-def _gcp(document: Any) -> Iterator[Quota]:
+def _gcp(document: Any) -> Iterator[AccountQuota]:
     gpus = {row["quota"]: row["gpu"] for row in data_rows(TABLE)}
     for region in document if isinstance(document, list) else [document]:
         rows = region.get("quotas") if isinstance(region, Mapping) else None
@@ -97,7 +97,7 @@ def _gcp(document: Any) -> Iterator[Quota]:
             if metric and limit is not None:
                 kind = {"PREEMPTIBLE_": "spot", "COMMITTED_": "committed"}.get(metric[1] or "", "on-demand")
                 left = max(0.0, limit - (_number(row.get("usage")) or 0.0))
-                yield Quota("gcp", str(region.get("name")), kind, left, gpu=gpus[metric[2]])
+                yield AccountQuota("gcp", str(region.get("name")), kind, left, gpu=gpus[metric[2]])
 
 
 def _kind(term: str, provider: str) -> str:

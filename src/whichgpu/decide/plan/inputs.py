@@ -36,8 +36,7 @@ from whichgpu.decide.work import work_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, OwnershipCosts
-from whichgpu.price.quotas import Quota as AccountQuota
-from whichgpu.price.quotas import machine_size
+from whichgpu.price.quotas import AccountQuota, machine_size
 from whichgpu.price.run import RunSettings
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.spelling import fill_defaults, from_texts

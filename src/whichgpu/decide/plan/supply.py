@@ -113,8 +113,8 @@ def _cheapest(
     for pair in order.tolist():
         group, row = int(groups.group_of[pair]), int(groups.offer_of[pair])
         key = (group, "committed" if committed[row] else "spot" if terms.spot[row] else "on-demand")
-        limit, found = float(market.max_machines[row]), best.get(key, [])
-        if usable[row] and np.isfinite(price[row]) and (not found or (np.isfinite(found[-1].limit) and np.isinf(limit))):
+        limit, cheaper = float(market.max_machines[row]), best.get(key, [])
+        if usable[row] and np.isfinite(price[row]) and (not cheaper or (np.isfinite(cheaper[-1].limit) and np.isinf(limit))):
             option = PriceOption(
                 f"{group}:{row}",
                 float(price[row]),

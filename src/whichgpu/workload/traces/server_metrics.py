@@ -55,14 +55,14 @@ def metric_lengths(name: str, first: int, lines: Iterable[str]) -> tuple[array[i
         names.add(match[1])
         samples.append((match[1], labels, _value(name, number, match[3])))
     rows = [row for row in data_rows(TABLE) if any(one.startswith(f"{row['engine']}:") for one in names)]
-    found = {row["side"]: row["name"] for row in rows if f"{row['name']}_bucket" in names}
-    if set(found) != {"input", "output"}:
-        known = tuple(f"{row['name']} ({row['engine']} {row['release']})" for row in rows or data_rows(TABLE))
-        seen = tuple(sorted(one for one in names if "tokens" in one and ":" in one))[:8] or ("-",)
-        raise wrong(name, first, msg("trace.metrics-unknown", known=known, seen=seen))
-    histograms = {side: Histogram() for side in found}
+    series = {row["side"]: row["name"] for row in rows if f"{row['name']}_bucket" in names}
+    if set(series) != {"input", "output"}:
+        expected = tuple(f"{row['name']} ({row['engine']} {row['release']})" for row in rows or data_rows(TABLE))
+        present = tuple(sorted(one for one in names if "tokens" in one and ":" in one))[:8] or ("-",)
+        raise wrong(name, first, msg("trace.metrics-unknown", known=expected, seen=present))
+    histograms = {side: Histogram() for side in series}
     for sample, labels, value in samples:
-        for side, metric in found.items():
+        for side, metric in series.items():
             if sample.startswith(metric):
                 _add(histograms[side], sample.removeprefix(metric), labels, value)
                 models.add(labels.get("model_name", ""))
@@ -99,8 +99,8 @@ def _lengths(histogram: Histogram, count: int) -> np.ndarray:
     cumulative = np.array([histogram.counts[edge] for edge in edges])
     quantiles = (np.arange(count) + 0.5) / count * cumulative[-1]
     place = np.searchsorted(cumulative, quantiles, side="left")
-    before = np.concatenate([[0.0], cumulative])
-    share = (quantiles - before[place]) / np.maximum(before[place + 1] - before[place], 1e-9)
+    lower = np.concatenate([[0.0], cumulative])
+    share = (quantiles - lower[place]) / np.maximum(lower[place + 1] - lower[place], 1e-9)
     highs = _finite(edges)
     lows = np.concatenate([[0.0], highs[:-1]])[place]
     mean = histogram.total / histogram.requests
