@@ -70,10 +70,11 @@ def workload_of(
     model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: int
 ) -> tuple[Workload, Transformer, LimitOverrides]:
     """Return the request, the model and the settings of a measured engine."""
-    shape = lookups.shape(MODELS[model["model"]])
+    name = MODELS.get(model["model"], model["model"])
+    shape = lookups.shape(name)
     assert isinstance(shape, Transformer)
     fields = {
-        "task": "serve", "model": MODELS[model["model"]], "precision": model["precision"], "kv_precision": model["kv_precision"],
+        "task": "serve", "model": name, "precision": model["precision"], "kv_precision": model["kv_precision"],
         "engine": "vllm", "year": YEAR, "seq_in": prompt, "seq_out": output,
     }  # fmt: skip
     settings = model["settings"]
