@@ -42,10 +42,10 @@ class _StubType(type):
 class _Stub(metaclass=_StubType):
     """Stands for anything that a missing package defines: a class, a function or a decorator."""
 
-    def __init__(self, *values: Any, **named: Any) -> None:
+    def __init__(self, *values: Any, **options: Any) -> None:
         pass
 
-    def __call__(self, *values: Any, **named: Any) -> Any:
+    def __call__(self, *values: Any, **options: Any) -> Any:
         return values[0] if len(values) == 1 and callable(values[0]) else _stub("result")
 
     def __getattr__(self, name: str) -> Any:
@@ -137,12 +137,12 @@ def torchtitan() -> Parse:
     def parse(words: list[str], path: Path) -> int:
         arguments = after(words, "-m", "torchtitan.train")
         config = manager.parse_args(arguments)
-        given = dict(word[2:].split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
-        for name, value in given.items():
+        options = dict(word[2:].split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
+        for name, value in options.items():
             section, dot, key = name.partition(".")
             if dot and str(getattr(getattr(config, section), key)) != value:
                 raise ValueError(f"{name} became {getattr(getattr(config, section), key)!r}")
-        return len(given)
+        return len(options)
 
     return parse
 

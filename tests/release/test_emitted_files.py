@@ -173,12 +173,12 @@ def parsed(python: Path, tool: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("tool", "least"), [("vllm", 25), ("sglang", 25), ("accelerate", 10), ("torchrun", 10), ("torchtitan", 5)]
+    ("tool", "minimum"), [("vllm", 25), ("sglang", 25), ("accelerate", 10), ("torchrun", 10), ("torchtitan", 5)]
 )
-def test_lines_pass_the_argument_parsers_of_engines_and_trainers(files: Path, parsers: Path, tool: str, least: int) -> None:
+def test_lines_pass_the_argument_parsers_of_engines_and_trainers(files: Path, parsers: Path, tool: str, minimum: int) -> None:
     results = parsed(parsers, tool, files)
     assert {name: one["problem"] for name, one in results.items() if one["problem"]} == {}
-    assert len(results) >= least
+    assert len(results) >= minimum
     assert all(one["checked"] for one in results.values())
 
 
