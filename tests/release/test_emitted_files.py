@@ -15,10 +15,21 @@ import pytest
 import whichgpu
 from whichgpu.api.context import Context
 from whichgpu.api.launch.emit import launch_files_by_target
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.serve_command import serve_words, shell_line
 
-CHECKER = Path(__file__).with_name("emitted_check.py")
+CHECKER, ENGINE_CHECKER = (Path(__file__).with_name(name) for name in ("emitted_check.py", "engine_check.py"))
 WITH_DEPENDENCIES = ("kubernetes-validate==1.37.0", "dstack==0.22.5")
 ALONE = ("skypilot==0.14.1",)  # Its schemas need none of its dependencies.
+# Tools whose own argument parsers check the lines; they need torch, but few of their other dependencies.
+TOOLS = ("vllm==0.33.0", "sglang==0.5.23", "torchtitan==0.3.0", "accelerate==1.15.0")
+TORCH = ("torch==2.13.0", "numpy", "psutil", "pyyaml", "packaging", "huggingface-hub", "safetensors", "tqdm")
+PARSING = (
+    *("pydantic", "msgspec", "regex", "cbor2", "transformers==5.19.0", "aiohttp", "cloudpickle", "pyzmq", "gguf", "cachetools"),
+    *("blake3", "openai", "prometheus-client", "fastapi", "uvicorn", "py-cpuinfo", "pillow", "requests"),
+    *("tyro", "spmd_types==0.2.3", "torchdata", "torch_checkpointing", "einops", "datasets", "tensorboard"),
+)
+LEAST_LINES = {"vllm": 25, "sglang": 25, "accelerate": 8, "torchrun": 8, "torchtitan": 5}
 DAY = "2026-10-01"
 TARGETS = ("kubernetes", "karpenter", "dstack", "skypilot", "slurm", "docker", "vllm", "sglang", "torchrun", "accelerate")
 
@@ -59,6 +70,36 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+# Every option of a replica: ranks of all kinds, precisions, several nodes, prefill and decode workers.
+LAYOUTS = [
+    LaunchOptions(
+        "g",
+        "Qwen/Qwen3-30B-A3B",
+        1,
+        "h100-sxm",
+        16,
+        2,
+        64,
+        4096,
+        8192,
+        dtype,
+        0.9,
+        "",
+        "",
+        "",
+        False,
+        kv_dtype=kv,
+        nodes=nodes,
+        pipeline_parallel_size=2,
+        data_parallel_size=4,
+        expert_parallel_size=8,
+        role=role,
+    )
+    for dtype, kv in (("bf16", "fp8"), ("fp16", "bf16"), ("fp8", "fp16"), ("fp32", None))
+    for nodes, role in ((1, "both"), (2, "both"), (1, "prefill"), (1, "decode"))
+]
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the files of every target for every answer."""
@@ -73,6 +114,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 path = folder / target / f"{number:02}-{name}"
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
+    for engine in ("vllm", "sglang"):
+        lines = [shell_line(serve_words(options, engine, 8000)) for options in LAYOUTS]
+        (folder / engine / "99-layouts.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
@@ -104,6 +148,70 @@ def test_files_of_forty_answers_pass_the_tools_own_parsers(files: Path, checker:
     assert len(answers) >= 40, "questions without an answer or file"
     checked = Counter(name.partition("/")[0] for name, one in results.items() if one["checked"])
     assert all(checked[target] >= 5 for target in TARGETS), checked
+
+
+@pytest.fixture(scope="module")
+def parsers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment with engines and training tools, enough of each to parse its command line."""
+    venv = tmp_path_factory.mktemp("engines")
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=300)
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    for packages in ((*TORCH, *PARSING), ("--no-deps", *TOOLS)):
+        done = subprocess.run([*pip, *packages], capture_output=True, text=True, timeout=1800, check=False)
+        if done.returncode:
+            pytest.skip(f"no package index with {packages}: {done.stderr.strip()[-200:]}")
+    return venv / "bin" / "python"
+
+
+def parsed(python: Path, tool: str, folder: Path) -> dict[str, dict[str, Any]]:
+    words = [str(python), str(ENGINE_CHECKER), tool, str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    results: dict[str, dict[str, Any]] = json.loads(done.stdout)["results"]
+    return results
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("tool", "minimum"), [("vllm", 25), ("sglang", 25), ("accelerate", 10), ("torchrun", 10), ("torchtitan", 5)]
+)
+def test_lines_pass_the_argument_parsers_of_engines_and_trainers(files: Path, parsers: Path, tool: str, minimum: int) -> None:
+    results = parsed(parsers, tool, files)
+    assert {name: one["problem"] for name, one in results.items() if one["problem"]} == {}
+    assert len(results) >= minimum
+    assert all(one["checked"] for one in results.values())
+
+
+WRONG_WORDS = {
+    "vllm": (
+        ("--tensor-parallel-size=", "--tensor-parallel="),
+        ("--max-model-len=", "--max-model-len=x"),
+        ("--dtype=", "--dtype=x"),
+    ),
+    "sglang": (
+        ("--tp-size=", "--tp="),
+        ("--context-length=", "--context-length=x"),
+        ("--mem-fraction-static=", "--mem-fraction="),
+    ),
+    "accelerate": (("--config_file=", "--config-path="),),
+    "torchtitan": (("_batch_size=", "_batchsize="), ("activation_checkpoint:", "activation_checkpoint:x")),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tool", WRONG_WORDS)
+def test_a_wrong_word_in_a_line_is_noticed(files: Path, parsers: Path, tmp_path: Path, tool: str) -> None:
+    for number, (old, new) in enumerate(WRONG_WORDS[tool]):
+        original = next(one for one in sorted((files / tool).glob("*.sh")) if old in one.read_text(encoding="utf-8"))
+        path = tmp_path / tool / f"{number}-{original.name}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(original.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        for config in original.parent.glob(f"{original.name[:2]}*.yaml"):
+            path.with_suffix(".yaml").write_text(config.read_text(encoding="utf-8"), encoding="utf-8")
+    results = parsed(parsers, tool, tmp_path)
+    assert {name.partition("-")[0] for name, one in results.items() if one["problem"]} == {
+        f"{tool}/{number}" for number in range(len(WRONG_WORDS[tool]))
+    }
 
 
 MUTATIONS = {

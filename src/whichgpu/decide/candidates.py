@@ -185,6 +185,8 @@ class CandidateJoin:
         missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years) | offers.missed
         if (many := replicas > MAX_REPLICAS).any():
             missed["copies"] = many
+        if (above := machines > market.max_machines[offer]).any():
+            missed["quota"] = above
         return Candidates(
             configurations=configurations, group=group, offer=offer, copies=replicas, gpus=gpus, work_hours=hours, run_cost=run,
             pace=answer_seconds if serving else run.hours, per_hour=per_hour, per_unit=per_hour / (done * 3600.0), missed=missed,

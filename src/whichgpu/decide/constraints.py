@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from whichgpu.base.money import Money
+from whichgpu.price.quotas import AccountQuota
 from whichgpu.price.run import RunSettings
 
 Rank = Literal["cost", "time", "value", "balanced"]
@@ -61,6 +62,7 @@ class Constraints(msgspec.Struct, frozen=True):
     risk: Risk | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
+    quotas: tuple[AccountQuota, ...] = ()  # of the user's cloud accounts
     run_settings: RunSettings = msgspec.field(default_factory=RunSettings)
     duration: float | None = None  # seconds that a service runs
     quality: Quality = DEFAULT_QUALITY  # least quality that the precision of a candidate may keep

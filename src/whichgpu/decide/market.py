@@ -22,6 +22,7 @@ from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.estimate.confidence.novelty import measured_makers
 from whichgpu.price.billing import billing_on, billing_prefixes, extras
+from whichgpu.price.quotas import AccountQuota, QuotaOffer, machine_limit
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
@@ -53,6 +54,7 @@ class Market(msgspec.Struct, frozen=True):
     rate: float  # units of the user's currency per US dollar
     terms: NDArray[np.str_]  # term (on-demand, spot, ...) of each remaining offer
     age_days: Ints  # days before the day on which each remaining offer's price was last seen
+    max_machines: Floats  # most machines of each remaining offer that the user's quotas allow
 
 
 def market(
@@ -80,15 +82,31 @@ def market(
     memory = _gpu_memory(left, catalog)
     today = constraints.day.toordinal()
     age = today - np.minimum(left.days[1], today)
+    limits = _machine_limits(left, catalog, constraints.quotas)
     return Market(
-        of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate, _term_names(left), age
-    )
+        of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate, _term_names(left), age,
+        limits,
+    )  # fmt: skip
 
 
 def _term_names(table: PriceTable) -> NDArray[np.str_]:
     """Return the term of each row of prices."""
     codes, at = np.unique(table.column("term"), return_inverse=True)
     return np.array([table.words[code] for code in codes.tolist()] or [""])[at.reshape(-1)]
+
+
+def _machine_limits(table: PriceTable, catalog: Catalog, quotas: Sequence[AccountQuota]) -> Floats:
+    """Return the most machines of each row of prices that quotas allow; infinite without a quota."""
+    limits: Floats = np.full(len(table), np.inf)
+    for row in np.flatnonzero(table.matches("provider", {one.provider for one in quotas})).tolist():
+        limits[row] = machine_limit(quotas, quota_offer(table, row), catalog, float(table.gpus[row]))
+    return limits
+
+
+def quota_offer(table: PriceTable, row: int) -> QuotaOffer:
+    """Return what a quota asks of an offer in a row of prices."""
+    provider, region, instance, gpu, term = (table.word(name, row) for name in ("provider", "region", "instance", "gpu", "term"))
+    return provider, region, instance, gpu, term
 
 
 def _gpu_memory(table: PriceTable, catalog: Catalog) -> Floats:

@@ -31,6 +31,7 @@ from whichgpu.decide.requirements import Requirements, check_requirements, inval
 from whichgpu.price.card_prices import CardPrice
 from whichgpu.price.filters import OffersQuery, offer_filter, split_names
 from whichgpu.price.own import POWER_PRICE
+from whichgpu.price.quotas import read_quotas
 from whichgpu.price.run import RunSettings
 from whichgpu.price.table import price_table
 
@@ -128,6 +129,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
         quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
         currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
+        quotas=read_quotas(Path(query.quota_file)) if query.quota_file else (),
         duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from math import floor
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -46,6 +47,7 @@ class Requirements(msgspec.Struct, frozen=True):
     currency: str | None = None
     exchange_rate: Mapping[str, Decimal] | str | None = None
     owned: str | None = None
+    quota_file: Path | None = None  # a cloud account's quotas
     buy: bool = False
     price: str | None = None  # price of cards to buy: "RTX 3090=700usd, …"
     duration: float | str | None = None

@@ -61,6 +61,7 @@ class ConstraintFields(MarketFields, total=False):
     sellers: Annotated[NameList | None, Field(Words("seller", _sellers, many=True), "KINDS", example="hyperscaler,gpu-cloud")]
     quality: Annotated[str | None, Field(Words("quality", _qualities), "LEVEL", example="lossless")]
     owned: Annotated[NameList | None, Field(Names(), "GPUS", example="8xV100-SXM-16GB")]
+    quota_file: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
     startup: Annotated[Duration | None, Field(TIME, "TIME")]
     interruptions: Annotated[str | None, Field(Plain(), "N/h")]
     power_price: Annotated[Price | None, Field(MONEY, "MONEY")]

@@ -19,7 +19,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths
+from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths, with_lengths
 from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
@@ -80,14 +80,16 @@ def under_load(
 def load_of(workload: Workload, options: LoadOptions, trace: Trace | None) -> Load:
     """Return the load to simulate (arrival rate, lengths or trace) that a workload and its options describe."""
     assert workload.rate is not None
+    prompts = _lengths(workload.seq_in or 1, options.in_spread, options.in_histogram)
+    outputs = _lengths(workload.seq_out or 1, options.out_spread, options.out_histogram)
     return Load(
         rate=workload.rate,
-        prompts=_lengths(workload.seq_in or 1, options.in_spread, options.in_histogram),
-        outputs=_lengths(workload.seq_out or 1, options.out_spread, options.out_histogram),
+        prompts=prompts,
+        outputs=outputs,
         requests=options.requests or (len(trace) if trace else MIN_REQUESTS),
         burstiness=options.burstiness,
         seed=options.seed,
-        trace=trace,
+        trace=with_lengths(trace, prompts, outputs, options.seed) if trace else None,
     )
 
 
@@ -131,8 +133,11 @@ def with_rate_and_lengths(spelled: ParsedWorkload, trace: Trace | None, options:
         return _with_means(spelled, options or LoadOptions())
     if spelled.workload.rate is None and trace.rate is None:
         raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
+    timed = ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate), spelled.user_fields)
+    if not trace.has_lengths:
+        return _with_means(timed, options or LoadOptions())
     lengths: dict[str, Any] = {"seq_in": round(fmean(trace.prompts)), "seq_out": round(fmean(trace.outputs))}
-    return ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.user_fields)
+    return ParsedWorkload(replace(timed.workload, **lengths), spelled.user_fields)
 
 
 def _with_means(spelled: ParsedWorkload, options: LoadOptions) -> ParsedWorkload:

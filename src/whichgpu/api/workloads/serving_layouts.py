@@ -29,7 +29,7 @@ def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, opti
     """Return the request in the layout with the lowest TPOT that sustains the load, or with the highest capacity if none does."""
     options = options or LoadOptions()
     trace = read_trace(options.trace) if options.trace else None
-    resolved = resolve_workload(with_rate_and_lengths(spelled, trace), lookups)
+    resolved = resolve_workload(with_rate_and_lengths(spelled, trace, options), lookups)
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     if gpu is None or workload.gpus < 2 or not isinstance(shape, Transformer) or not shape.causal or not workload.rate:
         return with_best_layout(spelled, lookups)

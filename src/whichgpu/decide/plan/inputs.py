@@ -23,12 +23,12 @@ from whichgpu.decide.configurations.configuration import Configuration, Workload
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.constraints import Constraints, Owned
-from whichgpu.decide.market import Market
+from whichgpu.decide.market import Market, quota_offer
 from whichgpu.decide.offers import select_offers
 from whichgpu.decide.plan.question import OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
 from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.solver.build import ServedModel
-from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Quota
+from whichgpu.decide.plan.solver.problem import AccountLimit, CurrentFleet, Job, Quota
 from whichgpu.decide.plan.supply import GpuPool, Supply, owned_pools, rented_pools
 from whichgpu.decide.plan.traffic import DEFAULT_RATE, MAX_CLASSES, MAX_CLASSES_OF_SEVERAL, model_traffic
 from whichgpu.decide.requirements import Requirements
@@ -36,6 +36,7 @@ from whichgpu.decide.work import work_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, OwnershipCosts
+from whichgpu.price.quotas import AccountQuota, machine_size
 from whichgpu.price.run import RunSettings
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.spelling import fill_defaults, from_texts
@@ -186,6 +187,7 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
         "headroom": question.headroom if question.headroom is not None else DEFAULT_HEADROOM,
         "slices": question.slices,
         "quotas": tuple(_quota(name, limit, inputs.catalog, gpu_pools) for name, limit in question.quotas.items()),
+        "account_limits": tuple(_account_limit(quota, inputs, gpu_pools) for quota in inputs.constraints.quotas),
         "jobs": tuple(_program_job(one, gpu_pools, inputs.constraints.run_settings) for one in inputs.jobs),
         "horizon": question.horizon,
         "budget": None if budget is None else float(budget.amount) * (1.0 / hours),
@@ -193,6 +195,17 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
         "spot_share": question.spot_share,
         "spare": question.spare,
     }
+
+
+def _account_limit(quota: AccountQuota, inputs: PlanInputs, gpu_pools: Sequence[GpuPool]) -> AccountLimit:
+    """Return a quota of the user's cloud account as a limit on all price options that it counts together."""
+    market, sizes = inputs.market, dict[tuple[int, int], float]()
+    for p, one in enumerate(gpu_pools):
+        for w, option in enumerate(one.pool.options):
+            if option.row is not None:
+                offer = quota_offer(market.table, int(market.rows[option.row]))
+                sizes[p, w] = machine_size(quota, offer, inputs.catalog, float(one.pool.size))
+    return AccountLimit({place: size for place, size in sizes.items() if size}, quota.limit)
 
 
 def _quota(name: str, limit: float, catalog: Catalog, gpu_pools: Sequence[GpuPool]) -> Quota:

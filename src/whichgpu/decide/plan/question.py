@@ -93,7 +93,7 @@ class PlanQuestion(msgspec.Struct, frozen=True):
     @property
     def filter_texts(self) -> dict[str, str]:
         """Return the filters on offers as texts, as their flags take them."""
-        return {name: value if isinstance(value, str) else ",".join(value) for name, value in self.filters.items()}
+        return {name: str(value) if isinstance(value, str | Path) else ",".join(value) for name, value in self.filters.items()}
 
 
 SETTINGS = PlanQuestion.__struct_fields__[5:-1]

@@ -73,9 +73,10 @@ def rented_pools(
     best = _cheapest(market, groups, horizon, constraints.run_settings, spot, old)
     pools = []
     for place, group in enumerate(groups.groups):
-        priced = [best[place, term] for term in ("on-demand", "spot", "committed") if (place, term) in best]
-        on_demand = best[place, "on-demand"].price if (place, "on-demand") in best else np.inf
-        options = tuple(one for one in priced if one is best.get((place, "on-demand")) or one.price < on_demand)
+        listed = best.get((place, "on-demand"), [])
+        others = [one for term in ("spot", "committed") for one in best.get((place, term), [])]
+        on_demand = min((one.price for one in listed), default=np.inf)
+        options = (*listed, *(one for one in others if one.price < on_demand))
         if options:
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
             pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
@@ -91,8 +92,10 @@ def _old_spot(market: Market) -> Bools:
 
 def _cheapest(
     market: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
-) -> dict[tuple[int, str], PriceOption]:
+) -> dict[tuple[int, str], list[PriceOption]]:
     """Return, by group of GPUs and kind of term, the offer with the lowest price per hour over the planning horizon.
+
+    If a quota limits its machines, the cheapest one without a limit follows it.
 
     A commitment is paid until it ends. A spot machine is idle while its replacement starts, so its price is raised accordingly.
     """
@@ -104,21 +107,24 @@ def _cheapest(
     lost = np.minimum(MAX_LOST, run_settings.interruptions * run_settings.startup / 3600.0)
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
     committed = (bound > 0) | (names == "sustained")
-    usable = ~terms.spot if not spot else ~old
-    best: dict[tuple[int, str], PriceOption] = {}
+    usable = (~terms.spot if not spot else ~old) & (market.max_machines >= 1)
+    best: dict[tuple[int, str], list[PriceOption]] = {}
     order = np.argsort(price[groups.offer_of], kind="stable")
     for pair in order.tolist():
         group, row = int(groups.group_of[pair]), int(groups.offer_of[pair])
         key = (group, "committed" if committed[row] else "spot" if terms.spot[row] else "on-demand")
-        if usable[row] and np.isfinite(price[row]) and key not in best:
-            best[key] = PriceOption(
+        limit, cheaper = float(market.max_machines[row]), best.get(key, [])
+        if usable[row] and np.isfinite(price[row]) and (not cheaper or (np.isfinite(cheaper[-1].limit) and np.isinf(limit))):
+            option = PriceOption(
                 f"{group}:{row}",
                 float(price[row]),
                 bool(committed[row]),
+                limit=limit,
                 term=str(names[row]),
                 billed=float(billed[row]),
                 row=row,
             )
+            best.setdefault(key, []).append(option)
     return best
 
 

@@ -12,7 +12,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.plan.question import RequestedModel
 from whichgpu.decide.plan.solver.problem import Floats
-from whichgpu.estimate.serving.load import Lengths
+from whichgpu.estimate.serving.load import Lengths, with_lengths
 from whichgpu.workload.traces.reader import Trace, cached_trace
 
 DEFAULT_RATE = 1.0  # Requests per second, if neither a rate nor a trace is given.
@@ -106,13 +106,14 @@ def model_traffic(
     model: RequestedModel, rate: float | None, seq_in: int, seq_out: int, seed: int, max_classes: int = MAX_CLASSES
 ) -> Traffic:
     """Return the traffic of a model from its trace, histograms or mean lengths, at its rate or the default one."""
-    if model.trace is not None:
-        return trace_traffic(cached_trace(model.trace), rate, model.hourly, max_classes)
     sides = ((seq_in, model.in_spread, model.in_histogram), (seq_out, model.out_spread, model.out_histogram))
     prompts, outputs = (
         Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
         for mean, spread, histogram in sides
     )
+    if model.trace is not None:
+        trace = with_lengths(cached_trace(model.trace), prompts, outputs, seed)
+        return trace_traffic(trace, rate, model.hourly, max_classes)
     rate = rate if rate is not None or model.hourly else DEFAULT_RATE
     return traffic_of(rate, prompts, outputs, model.hourly, seed, max_classes)
 

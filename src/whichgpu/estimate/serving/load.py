@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import cycle, islice
@@ -54,6 +55,15 @@ class Lengths(msgspec.Struct, frozen=True):
         shares = np.asarray(self.weights, dtype=float)
         positive = shares > 0
         return _rounded(np.asarray(self.values, dtype=float)[positive]), shares[positive] / shares.sum()
+
+
+def with_lengths(trace: Trace, prompts: Lengths, outputs: Lengths, seed: int) -> Trace:
+    """Return a trace with lengths drawn from distributions if it has only arrival times; else the trace itself."""
+    if trace.has_lengths:
+        return trace
+    random = np.random.default_rng([seed, 1])
+    inputs, outs = (array("q", one.draw(random, len(trace)).tolist()) for one in (prompts, outputs))
+    return replace(trace, prompts=inputs, outputs=outs)
 
 
 def _rounded(lengths: Array) -> Array:

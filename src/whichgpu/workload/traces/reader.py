@@ -8,7 +8,8 @@ Three formats are recognised by their columns (`SHAPES`), as CSV with a header o
 
 and the plain format `time, prompt, output` (seconds). Its columns may have other common names (`COLUMN_ALIASES`), such as
 `prompt_tokens, output_tokens`, with or without a time. Logged replies of OpenAI-compatible servers, one per line, are read too: a
-time and the counts in `usage`. Only numbers are stored, a few bytes per request.
+time and the counts in `usage`; `/metrics` of vLLM and SGLang, for lengths; and access logs, for times. Only numbers are stored, a
+few bytes per request.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +28,7 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.workload.traces.access_log import is_access_log, logged_times
 from whichgpu.workload.traces.batches import Batch, csv_batches, in_order, json_batches, whole_tokens
 from whichgpu.workload.traces.lines import (
     MAX_SECONDS,
@@ -40,6 +43,7 @@ from whichgpu.workload.traces.lines import (
     tokens_of,
     wrong,
 )
+from whichgpu.workload.traces.server_metrics import is_metrics, metric_lengths
 
 MAX_REQUESTS = 5_000_000  # Largest number of requests in a trace; they take about 150 MB.
 MAX_LINE_CHARACTERS = 1 << 20  # Longest line accepted (set by judgement).
@@ -72,7 +76,10 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
 
 
 class Trace(msgspec.Struct):
-    """A request trace in order of arrival; `times` are seconds since the first request, empty if it has only lengths."""
+    """A request trace in order of arrival; `times` are seconds since the first request, empty if it has only lengths.
+
+    Without `prompts` and `outputs` it has only times, and the request gives the lengths.
+    """
 
     name: str
     times: array[float] = msgspec.field(default_factory=lambda: array("d"))
@@ -82,7 +89,12 @@ class Trace(msgspec.Struct):
     hash_tokens: int = 0
 
     def __len__(self) -> int:
-        return len(self.prompts)
+        return len(self.prompts) or len(self.times)
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether the trace states token lengths, rather than arrival times alone."""
+        return len(self.prompts) > 0
 
     @property
     def timed(self) -> bool:
@@ -184,6 +196,9 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
             start = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
             if start == len(lines):
                 continue
+            if is_metrics(lines[start]) or is_access_log(lines[start]):
+                rest = chain(lines[start:], (line for _, more in chunks for line in more))
+                return _read_server_file(name, number + start, rest, is_metrics(lines[start]), whole)
             reader = _TraceReader(name, number + start, lines[start])
             start += reader.headed
         reader.take(number + start, lines[start:])
@@ -194,6 +209,16 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
             raise wrong(name, last, msg("trace.no-requests"))
         return Trace(name)
     return reader.trace
+
+
+def _read_server_file(name: str, first: int, lines: Iterator[str], metrics: bool, whole: bool) -> Trace:
+    """Read a server's metrics or access log; of the start of a file only that it is one of them is known."""
+    if not whole:
+        return Trace(name)
+    if not metrics:
+        return Trace(name, times=logged_times(name, first, lines))
+    prompts, outputs = metric_lengths(name, first, lines)
+    return Trace(name, prompts=prompts, outputs=outputs)
 
 
 class _TraceReader:

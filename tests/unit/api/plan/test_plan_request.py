@@ -159,7 +159,7 @@ def test_hints_set_count_degree_and_batch_for_each_tool() -> None:
     )
     assert "--tensor-parallel-size=2" in serve_words(options, "vllm")
     assert "--max-num-seqs=64" in serve_words(options, "vllm")
-    assert {"--tp=2", "--max-running-requests=64"} <= set(serve_words(options, "sglang"))
+    assert {"--tp-size=2", "--max-running-requests=64"} <= set(serve_words(options, "sglang"))
     service = skypilot_service(options, "vllm")
     assert service["resources"]["accelerators"] == "A100-80GB:2"
     assert service["resources"]["use_spot"] is True

@@ -33,7 +33,8 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--nnodes": INT, "--node-rank": TEXT, "--master-addr": TEXT, "--headless": None, "--port": INT,
     },
     "sglang": {
-        "--model-path": TEXT, "--tp": INT, "--pp-size": INT, "--dp-size": INT, "--ep-size": INT, "--enable-dp-attention": None,
+        "--model-path": TEXT, "--tp-size": INT, "--pp-size": INT, "--dp-size": INT, "--ep-size": INT,
+        "--enable-dp-attention": None,
         "--max-running-requests": INT, "--context-length": INT, "--chunked-prefill-size": INT, "--mem-fraction-static": FLOAT,
         "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"), "--quantization": TEXT,
         "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
@@ -125,9 +126,9 @@ def test_a_vllm_line_read_back_is_the_launch_it_was_written_from(options: Launch
 def test_attention_data_parallel_is_inside_the_tensor_parallel_group_of_sglang() -> None:
     experts = replace(OPTIONS, expert_parallel_size=8)
     read = parse("sglang", shell_line(serve_words(experts, "sglang")))
-    assert (read.tp, read.dp_size, read.ep_size, read.enable_dp_attention) == (8, 2, 8, True)
+    assert (read.tp_size, read.dp_size, read.ep_size, read.enable_dp_attention) == (8, 2, 8, True)
     dense = parse("sglang", shell_line(serve_words(OPTIONS, "sglang")))
-    assert (dense.tp, dense.dp_size, dense.enable_dp_attention) == (4, 2, False)
+    assert (dense.tp_size, dense.dp_size, dense.enable_dp_attention) == (4, 2, False)
 
 
 def test_kv_cache_precision_has_each_engine_s_own_name() -> None:

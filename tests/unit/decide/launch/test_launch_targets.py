@@ -30,7 +30,7 @@ def test_vllm_and_sglang_get_equivalent_flags() -> None:
         "--max-num-batched-tokens=8192 --gpu-memory-utilization=0.90 --dtype=bfloat16"
     )
     assert " ".join(serve_words(HINT, "sglang")) == (
-        "python -m sglang.launch_server --model-path=meta-llama/Llama-3.1-8B --tp=2 --max-running-requests=64 "
+        "python -m sglang.launch_server --model-path=meta-llama/Llama-3.1-8B --tp-size=2 --max-running-requests=64 "
         "--context-length=4096 --chunked-prefill-size=8192 --mem-fraction-static=0.90 --dtype=bfloat16"
     )
 

@@ -1,19 +1,29 @@
-"""Config files of training tools: accelerate, DeepSpeed, torchtitan."""
+"""Configs of training tools: accelerate, DeepSpeed, torchtitan."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from whichgpu.decide.launch.train.options import TrainOptions
 from whichgpu.workload.shapes import Transformer
 
 # Releases whose documented keys are written.
-ACCELERATE, DEEPSPEED, TORCHTITAN, MEGATRON = "accelerate 1.12", "DeepSpeed 0.18", "torchtitan 0.2", "Megatron-LM core 0.15"
+ACCELERATE, DEEPSPEED, TORCHTITAN, MEGATRON = "accelerate 1.15", "DeepSpeed 0.18", "torchtitan 0.3", "Megatron-LM core 0.15"
 FSDP_STRATEGIES = {2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}  # by ZeRO stage
-# Models of torchtitan by `model_type`.
-TITAN_MODELS = {"llama": "llama3", "llama4_text": "llama4", "qwen3": "qwen3", "qwen3_moe": "qwen3", "deepseek_v3": "deepseek_v3"}
-TITAN_CHECKPOINTING = {"none": "none", "full": "full", "selective": "selective"}
+# Module and config of torchtitan by `model_type`, layers, hidden size and vocabulary.
+TITAN_MODELS = {
+    ("llama", 32, 4096, 128256): ("llama3", "llama3_8b"),
+    ("llama", 80, 8192, 128256): ("llama3", "llama3_70b"),
+    ("llama", 126, 16384, 128256): ("llama3", "llama3_405b"),
+    ("qwen3", 28, 1024, 151936): ("qwen3", "qwen3_0_6b"),
+    ("qwen3", 28, 2048, 151936): ("qwen3", "qwen3_1_7b"),
+    ("qwen3", 40, 5120, 151936): ("qwen3", "qwen3_14b"),
+    ("qwen3", 64, 5120, 151936): ("qwen3", "qwen3_32b"),
+    ("qwen3_moe", 48, 2048, 151936): ("qwen3", "qwen3_30b_a3b"),
+    ("deepseek_v3", 61, 7168, 129280): ("deepseek_v3", "deepseek_v3_671b"),
+    ("gpt_oss", 24, 2880, 201088): ("gpt_oss", "gpt_oss_20b"),
+    ("gpt_oss", 36, 2880, 201088): ("gpt_oss", "gpt_oss_120b"),
+}
 
 
 def accelerate_config(options: TrainOptions) -> dict[str, Any]:
@@ -55,40 +65,34 @@ def deepspeed_config(options: TrainOptions) -> dict[str, Any]:
     }
 
 
-def torchtitan_config(options: TrainOptions) -> str:
-    """Return torchtitan's TOML: FSDP shards over data-parallel ranks under ZeRO 2 and 3, else they hold replicas."""
+def torchtitan_words(options: TrainOptions) -> list[str]:
+    """Return torchtitan's arguments: FSDP shards over data-parallel ranks under ZeRO 2 and 3, else they hold replicas."""
     layout, replicas = options.parallel, options.replicas
     shards = replicas if layout.zero >= 2 else 1
-    tables: dict[str, dict[str, Any]] = {
-        "model": dict(zip(("name", "flavor"), titan_model(options) or ("", ""), strict=True)),
-        "training": {
-            "local_batch_size": options.micro_batch,
-            "global_batch_size": options.micro_batch * options.accumulation * replicas,
-            **({"seq_len": options.sequence} if options.sequence else {}),
-            **({"steps": options.steps} if options.steps else {}),
-            "dtype": {"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, "float32"),
-            "mixed_precision_param": {"bf16": "bfloat16", "fp16": "float16"}.get(options.half or "", "float32"),
-        },
-        "parallelism": {
-            "data_parallel_replicate_degree": replicas // shards,
-            "data_parallel_shard_degree": shards,
-            "tensor_parallel_degree": layout.tp,
-            "pipeline_parallel_degree": layout.pp,
-            "context_parallel_degree": layout.cp,
-            "expert_parallel_degree": layout.ep,
-        },
-        "activation_checkpoint": {"mode": TITAN_CHECKPOINTING.get(options.checkpointing, "none")},
+    module, config = titan_model(options) or ("", "")
+    values = {
+        "training.local_batch_size": options.micro_batch,
+        "training.global_batch_size": options.micro_batch * options.accumulation * replicas,
+        "training.seq_len": options.sequence,
+        "training.steps": options.steps,
+        "training.dtype": "bfloat16" if options.precision in ("bf16", "fp16") else "float32",
+        "training.mixed_precision_param": "bfloat16" if options.half else "float32",
+        "parallelism.data_parallel_replicate_degree": replicas // shards,
+        "parallelism.data_parallel_shard_degree": shards,
+        "parallelism.fsdp_reshard_after_forward": {2: "never", 3: "always"}.get(layout.zero),
+        "parallelism.tensor_parallel_degree": layout.tp,
+        "parallelism.pipeline_parallel_degree": layout.pp,
+        "parallelism.context_parallel_degree": layout.cp,
+        "parallelism.expert_parallel_degree": layout.ep,
     }
-    return "".join(f"[{name}]\n{''.join(_toml(key, value) for key, value in rows.items())}\n" for name, rows in tables.items())
+    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    words += ["--training.disable_cuda_graphs"] if layout.pp > 1 else []  # torchtitan refuses both at once.
+    return [f"--module={module}", f"--config={config}", *words, f"activation_checkpoint:{options.checkpointing}"]
 
 
 def titan_model(options: TrainOptions) -> tuple[str, str] | None:
-    """Return a model's name and flavor in torchtitan; None if it has no such model."""
+    """Return the module and config of a model in torchtitan; None if it has none of these sizes."""
     shape = options.shape
-    name = TITAN_MODELS.get(shape.model_type) if isinstance(shape, Transformer) else None
-    size = re.search(r"(\d+(?:\.\d+)?b(?:-a\d+b)?)(?:-|$)", options.model.rpartition("/")[2].lower())
-    return (name, size[1].upper()) if name and size else None
-
-
-def _toml(key: str, value: Any) -> str:
-    return f'{key} = "{value}"\n' if isinstance(value, str) else f"{key} = {value}\n"
+    if not isinstance(shape, Transformer):
+        return None
+    return TITAN_MODELS.get((shape.model_type, shape.layers, shape.hidden, shape.vocab))

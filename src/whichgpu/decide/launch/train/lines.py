@@ -83,13 +83,17 @@ def train_notes(options: TrainOptions, target: str) -> list[str]:
     layout, notes = options.parallel, list[str]()
     if options.lora_rank:
         kind = "QLoRA (4-bit base weights)" if options.is_qlora else "LoRA"
-        notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: set it in the script.")
+        has_script = target not in ("torchtitan", "megatron")
+        where = "set it in the script" if has_script else "set it in the tool; this line trains all weights, with more memory"
+        notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: {where}.")
     if target in ("torchrun", "accelerate", "deepspeed") and layout.pp * layout.cp * layout.ep > 1:
         notes.append("Pipeline, context and expert parallel ranks are the script's own; this line starts one process per GPU.")
     if target in ("torchrun", "accelerate") and layout.tp > 1:
         notes.append(f"Tensor parallel over {layout.tp} ranks is the script's own.")
     if target == "torchtitan" and layout.zero == 1:
         notes.append("torchtitan shards optimizer state only with parameters: this keeps whole replicas and needs more memory.")
+    if target == "torchtitan" and options.half == "fp16":
+        notes.append("torchtitan computes in bf16, not in fp16.")
     if options.nodes > 1 and target not in ("slurm", "skypilot"):
         rank = f"NODE_RANK=0..{options.nodes - 1}, " if target in ("accelerate", "deepspeed") else ""
         notes.append(f"{options.nodes} nodes: run this on each, {rank}HEAD_ADDRESS of the first.")

@@ -20,7 +20,7 @@ from whichgpu.decide.launch.train.configs import (
     accelerate_config,
     deepspeed_config,
     titan_model,
-    torchtitan_config,
+    torchtitan_words,
 )
 from whichgpu.decide.launch.train.lines import SCRIPT, megatron_words, torchrun_words, train_notes, trainer_words
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
@@ -69,12 +69,8 @@ def _torchtitan(plan: TrainPlan) -> Files:
     options = plan.options
     if titan_model(options) is None:
         raise _no_model("torchtitan", options)
-    words = [*torchrun_words(options), "-m", "torchtitan.train", "--job.config_file=torchtitan.toml"]
-    head = comments([*plan.header, f"Keys: as documented for {TORCHTITAN}."])
-    return {
-        "torchtitan.sh": _script(plan, "torchtitan", TORCHTITAN, words),
-        "torchtitan.toml": head + torchtitan_config(options),
-    }
+    words = [*torchrun_words(options), "-m", "torchtitan.train", *torchtitan_words(options)]
+    return {"torchtitan.sh": _script(plan, "torchtitan", TORCHTITAN, words)}
 
 
 def _megatron(plan: TrainPlan) -> Files:

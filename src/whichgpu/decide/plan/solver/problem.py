@@ -10,7 +10,7 @@ subject   every bucket of requests is served at every level of load, split freel
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 import msgspec
 import numpy as np
@@ -51,6 +51,13 @@ class Quota(msgspec.Struct, frozen=True):
     name: str
     pools: frozenset[int]
     limit: float  # most GPUs
+
+
+class AccountLimit(msgspec.Struct, frozen=True):
+    """A limit that machines of several price options share, as a quota of vCPUs; each machine takes its `sizes`."""
+
+    sizes: Mapping[tuple[int, int], float]  # by pool and option
+    limit: float
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -119,6 +126,7 @@ class Problem(msgspec.Struct, frozen=True):
     headroom: float = 0.0
     slices: int | None = None
     quotas: tuple[Quota, ...] = ()
+    account_limits: tuple[AccountLimit, ...] = ()  # each of their options has a `limit` of its own too
     jobs: tuple[Job, ...] = ()
     horizon: float = 730.0  # planning horizon in hours
     budget: float | None = None  # most cost per average hour

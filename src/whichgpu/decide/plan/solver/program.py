@@ -163,6 +163,11 @@ class Program:
             for level in range(problem.levels):
                 if terms := self._gpus(level, [p for p in self.pools if p in quota.pools]):
                     self.quota_rows[level, q] = rows.row(terms, -INFINITE, quota.limit)
+        for one in problem.account_limits:
+            for level in range(problem.levels):
+                terms = [(self.machines[level, p, w], size) for (p, w), size in one.sizes.items() if p in self.pools]
+                if terms:
+                    rows.row(terms, -INFINITE, one.limit)
         self.spot_rows = {level: self._spot(level) for level in range(problem.levels)} if problem.spot_share < 1 else {}
         if problem.budget is not None:
             rows.row([(place, cost) for place, cost in enumerate(rows.cost) if cost], -INFINITE, problem.budget)
