@@ -86,19 +86,13 @@ def test_sweep_gives_the_same_table_locally_and_on_a_cluster(home: dict[str, str
 
 @RAY
 @pytest.mark.long
-def test_a_hundred_scenarios_give_the_same_plans_on_ray_in_less_time(home: dict[str, str]) -> None:
-    """Two processes need less time than one, by the clock; the limit leaves room for a machine that does other work too."""
+def test_a_hundred_scenarios_give_the_same_plans_on_ray(home: dict[str, str]) -> None:
     rates = "rate=" + ",".join(f"{rate / 2:g}/s" for rate in range(1, 101))
-    seconds, tables = {}, {}
-    for name, more in {"one": (), "processes": ("--jobs", "2"), "ray": ("--ray", "local")}.items():
-        start = time.monotonic()
-        tables[name] = curve(home, *more, sweep=rates)
-        seconds[name] = time.monotonic() - start
-    assert len(tables["one"]) == 100
-    assert all(one["cost_per_hour"] for one in tables["one"])
-    assert tables["processes"] == tables["one"]
-    assert tables["ray"] == tables["one"]
-    assert min(seconds["processes"], seconds["ray"]) < seconds["one"], seconds
+    here = curve(home, sweep=rates)
+    assert len(here) == 100
+    assert all(one["cost_per_hour"] for one in here)
+    assert curve(home, "--jobs", "2", sweep=rates) == here
+    assert curve(home, "--ray", "local", sweep=rates) == here
 
 
 @RAY
