@@ -56,6 +56,11 @@ class _Stub(metaclass=_StubType):
     def __class_getitem__(cls, item: Any) -> Any:
         return cls
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Return the schema of any value, for fields of pydantic models."""
+        return import_module("pydantic_core.core_schema").any_schema()
+
 
 def _stub(name: str) -> Any:
     return _StubType(name, (_Stub,), {})
