@@ -9,7 +9,7 @@ from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.architecture import has_rates
-from whichgpu.catalog.find import find_gpu
+from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.model import Model
 from whichgpu.catalog.store import Catalog
@@ -35,10 +35,17 @@ class FittingModel(msgspec.Struct, frozen=True):
     throughput: Figure | None
 
 
-def fitting_models(gpu_name: str, models: tuple[Model, ...], catalog: Catalog) -> list[FittingModel]:
+def first_variant(catalog: Catalog, name: str) -> Gpu:
+    """Return the GPU of a name; of a family sold with several sizes of memory, the variant that was launched first."""
+    matches = find_gpus(catalog, name)
+    if len({gpu.family for gpu in matches}) > 1:
+        return find_gpu(catalog, name)  # An error that lists them.
+    return min(matches, key=lambda gpu: (gpu.launch_date, gpu.id))
+
+
+def fitting_models(gpu: Gpu, models: tuple[Model, ...], catalog: Catalog) -> list[FittingModel]:
     """Return the text-generation models that fit on a GPU with its memory's range, the one with most parameters first."""
     lookups = lookup_cache(catalog)
-    gpu = find_gpu(catalog, gpu_name)
     rows = [row for model in models if (row := _row(model, gpu, lookups)) is not None]
     return sorted(rows, key=lambda row: -row.model.parameters)
 

@@ -67,6 +67,7 @@ class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
     models: tuple[ModelRow, ...]
     local: tuple[LocalRow, ...]  # models on this disk, if requested
     sources: tuple[Source, ...]
+    gpu_name: str | None = None  # with `fits`: the GPU that was taken
 
 
 def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
@@ -79,14 +80,15 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     if values.get("local"):
         return ModelsAnswer((), _local_rows(), ())
     listed = [_row(model, catalog) for model in chosen] if not values.get("fits") else []
-    if gpu := values.get("fits"):
-        from whichgpu.api.facts.fitting_models import fitting_models  # Only this question estimates memory and time.
+    if name := values.get("fits"):
+        from whichgpu.api.facts.fitting_models import first_variant, fitting_models  # Only this question estimates.
 
+        gpu = first_variant(catalog, name)
         for fitting in fitting_models(gpu, tuple(chosen), catalog):
             facts = {name: getattr(fitting, name) for name in ("precision", "needed", "throughput")}
             listed.append(replace(_row(fitting.model, catalog), **facts))
-    rows = tuple(listed) if gpu and not values.get("sort") else sort_rows(listed, values.get("sort"), ModelRow)
-    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)))
+    rows = tuple(listed) if name and not values.get("sort") else sort_rows(listed, values.get("sort"), ModelRow)
+    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)), gpu.name if name else None)
 
 
 def _local_rows() -> tuple[LocalRow, ...]:

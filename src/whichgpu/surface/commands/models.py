@@ -22,7 +22,7 @@ def show(session: Session, answer: verbs.ModelsAnswer) -> None:
         return
     headline = msg("models.count", n=len(answer.models))
     if answer.models[0].needed is not None:
-        session.show(answer, answer.models, FITTING_COLUMNS, msg("models.fitting", n=len(answer.models)))
+        session.show(answer, answer.models, FITTING_COLUMNS, msg("models.fitting", gpu=answer.gpu_name, n=len(answer.models)))
         return
     if session.has_names and len(answer.models) == 1:
         session.show_one(answer, answer.models[0], headline)

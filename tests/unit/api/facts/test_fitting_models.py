@@ -25,6 +25,12 @@ def test_a_small_card_runs_small_models_in_full_precision_and_larger_ones_quanti
     assert rows["llama-3.2-1b"].needed is not None
 
 
+def test_a_card_sold_with_several_memories_is_the_one_launched_first() -> None:
+    assert wg.models(["llama-3.2-1b"], fits="RTX 3060").gpu_name == "RTX 3060 12GB"
+    with pytest.raises(wg.UsageError, match="several GPUs"):
+        wg.models(["llama-3.2-1b"], fits="Ampere")
+
+
 def test_models_of_hugging_face_and_ollama_are_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = tmp_path / "hub" / "models--org--tiny" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
