@@ -60,9 +60,8 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             problems.append(f"{message.type}: {message.text}")
 
     def failed(request: Any) -> None:
-        # By leaving the page, or by cancelling a plan.
-        left_behind = request.failure == "net::ERR_ABORTED" and ("/icon.svg" in request.url or "/plan?" in request.url)
-        if not left_behind and "fit.part" not in request.url:
+        # The page itself gives a request up if it is left, if an answer is cancelled and if a newer question overtakes it.
+        if request.failure != "net::ERR_ABORTED":
             problems.append(f"failed: {request.url}")
 
     def open_page(address: str, look: str = "light", context: Any = None, expecting: str = "", **settings: Any) -> Any:
