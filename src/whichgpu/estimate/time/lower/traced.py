@@ -19,11 +19,10 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
-# Bytes read and written to dequantise a weight in PyTorch: FLUX.1-dev in GGUF types of 4 to 8 bits on an A40 took 45 s for 30
-# steps, 27 s in 16 bits (README of ChrisGoringe/MixedQuantFlux): 0.6 s more a step for 11.9 billion weights, at the
-# bandwidth that elementwise kernels reach there.
-DEQUANTISED_BYTES = 30.0
-DEQUANTISING_KERNELS = 2000.0  # kernel launches of a pass: about five for each of some 400 matrices (assumed)
+# Bytes read and written to dequantise a weight of Q4_K in diffusers (quantizers/gguf/utils.py), which does it in PyTorch: a copy of
+# the packed weights (1), shift (1.5), mask (2), times the scale (3), minus the minimum (4), cast to the type of the inputs (4).
+DEQUANTISED_BYTES = 15.5
+DEQUANTISING_KERNELS = 7000.0  # kernel launches of a pass: these and a dozen for the scales, for each of some 400 matrices
 
 
 def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
