@@ -20,7 +20,7 @@ from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 # Bytes read and written to dequantise a weight of Q4_K in diffusers (quantizers/gguf/utils.py), which does it in PyTorch: a copy
-# of the packed weights (1), shift (1.5), mask (2), times the scale (3), minus the minimum (4), cast to the type of the inputs (4).
+# of the packed weights (1), shift (1.5), mask (2), times the scale (3), minus the minimum (4), cast to the inputs' type (4).
 DEQUANTISED_BYTES = 15.5
 DEQUANTISING_KERNELS = 7000.0  # kernel launches of a pass: these and a dozen for the scales, for each of some 400 matrices
 
