@@ -158,7 +158,7 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     until(page, "() => document.querySelector('#traced')", seconds=180)
     drawn(page)
     text = page.locator("#answer").inner_text()
-    assert ("4,000 requests" if what == "server" else "0.0556 requests/s") in text
+    assert ("4000 REQUESTS" if what == "server" else "0.0556 requests/s") in text
     assert "first token" in text
     assert "{" not in text
     assert page.locator("[data-chart=hours] svg").count() == (what == "fleet")
