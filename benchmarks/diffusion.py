@@ -25,9 +25,8 @@ Made by `python -m benchmarks.diffusion`. One pass of each denoising network (ra
 model was fitted on. Memory is the peak that PyTorch's allocator reports.
 
 What is known of the errors: UNets and small transformers are bound by the host here, and diffusers spends more time on each
-operator than the networks the fit has seen. With heads of 128 elements (Wan, FLUX) attention is estimated up to a quarter too
-slow: its correction comes from networks with a few hundred tokens. Stable Diffusion 3.5 medium keeps a table of positions that is
-no parameter and is not counted.
+operator than the networks the fit has seen. In long videos attention is estimated too slow: its correction comes from networks
+with a few hundred tokens. Stable Diffusion 3.5 medium keeps a table of positions that is no parameter and is not counted.
 """
 
 

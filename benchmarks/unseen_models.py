@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python -m benchmarks.unseen_models > docs/evidence/unseen-models-h200.md
 
-`unseen_h200.csv` has the measured milliseconds of decode and prefill steps of so many sequences and tokens each; under the task
-`kv` tokens of KV cache, with the limits of sequences and tokens of a sequence that the engine was started with.
+`unseen_h200.csv` has the measured milliseconds of decode and prefill steps, by sequences and tokens of each; under the task `kv`
+tokens of KV cache, with the limits of sequences and tokens of a sequence that the engine was started with.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
 
     def failed(request: Any) -> None:
         # The page itself gives a request up if it is left, if an answer is cancelled and if a newer question overtakes it.
-        if request.failure != "net::ERR_ABORTED":
+        given_up = request.failure == "net::ERR_ABORTED" and (request.resource_type == "fetch" or "/icon.svg" in request.url)
+        if not given_up:
             problems.append(f"failed: {request.url}")
 
     def open_page(address: str, look: str = "light", context: Any = None, expecting: str = "", **settings: Any) -> Any:

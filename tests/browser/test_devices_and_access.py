@@ -160,6 +160,7 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     text = page.locator("#answer").inner_text()
     assert ("4000 REQUESTS" if what == "server" else "0.0556 requests/s") in text
     assert "first token" in text
+    assert "p99" in text
     assert "{" not in text
     assert page.locator("[data-chart=hours] svg").count() == (what == "fleet")
     assert page.locator("#answer .downloads, #answer .twins").count() == 0  # Their addresses would be of another question.

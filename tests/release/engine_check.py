@@ -40,7 +40,7 @@ class _StubType(type):
 
 
 class _Stub(metaclass=_StubType):
-    """Stands for anything that a missing package defines: a class, a function or a decorator."""
+    """Stub of anything that a missing package defines: a class, a function or a decorator."""
 
     def __init__(self, *values: Any, **options: Any) -> None:
         pass

@@ -13,16 +13,12 @@ from whichgpu.api.workloads.serve import serve
 # NVIDIA, TensorRT-LLM 0.14 performance overview, online serving of Llama 3.1 on H100 at an offered rate, 500 requests each:
 # output tokens a second are those of the whole run, to the last token of the last request. No run at a rate was fitted on.
 REQUESTS = 500
-SLOW_PREFILL = "22% too fast between tokens: prefills of several GPUs, which delay them, are estimated a fifth too fast"
 ONLINE: list[Any] = [
     ("llama-3.1-8b", 1, {"rate": 8, "seq_in": 467, "seq_out": 256}, 0.026, 0.009, 1959),
     ("llama-3.1-8b", 1, {"rate": 16, "seq_in": 467, "seq_out": 256}, 0.030, 0.011, 3765),
     ("llama-3.1-8b", 1, {"rate": 8, "seq_in": 467, "seq_out": 16}, 0.022, 0.007, 126),
     ("llama-3.1-70b", 4, {"rate": 4, "seq_in": 467, "seq_out": 256}, 0.068, 0.024, 973),
-    pytest.param(
-        *("llama-3.1-70b", 4, {"rate": 8, "seq_in": 467, "seq_out": 256}, 0.092, 0.032, 1860),
-        marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=SLOW_PREFILL),
-    ),
+    ("llama-3.1-70b", 4, {"rate": 8, "seq_in": 467, "seq_out": 256}, 0.092, 0.032, 1860),
     ("llama-3.1-70b", 4, {"rate": 8, "seq_in": 467, "seq_out": 16}, 0.071, 0.024, 126),
     ("llama-3.1-70b", 4, {"rate": 16, "seq_in": 467, "seq_out": 16}, 0.109, 0.038, 248),
 ]

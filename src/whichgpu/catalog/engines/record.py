@@ -27,11 +27,8 @@ class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KernelTraits(RecordSection, frozen=True):
     """Which kernels an engine launches for one layer of a language model in inference."""
 
-    decode_attention: Literal["split", "whole", "gguf"] = "whole"  # split: many thread blocks per sequence
-    # Head sizes, and query heads per KV head, for which decode has a kernel that multiplies a whole group in matrix units; () for
-    # all. The others run in a kernel on the vector units, in which each query head reads the keys itself.
-    grouped_decode_dims: tuple[int, ...] = ()
-    grouped_decode_heads: tuple[int, ...] = ()
+    # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself
+    decode_attention: Literal["split", "per-head", "whole", "gguf"] = "whole"
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
     # Inputs of low-precision GEMMs are quantised by the kernel that computes them, except by attention.
     quantises_in_producer: bool = True

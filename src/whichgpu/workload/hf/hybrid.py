@@ -193,7 +193,7 @@ def _matrix_lstm(fields: Fields) -> RecurrentMixer:
 
 
 def _weighted_keys(fields: Fields) -> RecurrentMixer:
-    """RWKV-4 (arXiv 2305.13048): three states per channel, and a mix of each token with the one before it in both halves.
+    """RWKV-4 (arXiv 2305.13048): three states per channel, and a mix of each token with the one before it in both blocks.
 
     The receptance of the channel mix, a square matrix beside its MLP, is among the mixer's matrices.
     """

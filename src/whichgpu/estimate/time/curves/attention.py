@@ -104,14 +104,10 @@ def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
         head = keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
         serial = head * np.maximum(batch * heads / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
         compute = np.where(whole, np.maximum(serial, compute), compute)
-    per_head = stack.has_role("per-head")
-    if per_head.any():
-        vector = stack.flops / (gpus.sustained_rates["fp32"] * p["attention.per_head_peak_share"])
-        compute = np.where(per_head, vector, compute)
     # These kernels read the KV cache again for each query head of a group: llama.cpp's from memory, `per-head` from the L2.
     group = heads / stack.size("kv_heads")
     reads = np.where(stack.has_role("gguf"), group, 1.0)
-    reads = np.where(per_head, 1.0 + (group - 1.0) / p["memory.l2_speedup"], reads)
+    reads = np.where(stack.has_role("per-head"), 1.0 + (group - 1.0) / p["memory.l2_speedup"], reads)
     memory = (stack.read * reads + stack.write) / _bandwidth(gpus, p)
     starts = batch * stack.size("kv_heads") * p["attention.decode_clocks_per_sequence"] / gpus.sms
     splits = np.minimum(np.ceil(keys / SPLIT_KEYS), MAX_SPLITS) * p["attention.decode_clocks_per_split"]

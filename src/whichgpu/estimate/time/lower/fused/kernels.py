@@ -119,7 +119,7 @@ class FusedKernels(msgspec.Struct):
     @property
     def paged(self) -> bool:
         """Whether attention runs in a serving engine's kernels over a paged KV cache."""
-        return self.traits.decode_attention == "split" and self.traits.weight_only_gemm != "gguf"
+        return self.traits.decode_attention in ("split", "per-head") and self.traits.weight_only_gemm != "gguf"
 
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append the attention kernel, either over a prompt or for a token, or a few drafted ones, against the KV cache.
@@ -127,17 +127,12 @@ class FusedKernels(msgspec.Struct):
         PyTorch has a decode kernel for one token only: several run in its prefill kernel, whose tiles they leave nearly empty.
         """
         if decoding and (self.traits.decode_attention != "whole" or over.queries == 1.0):
-            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self._decode_kernel(over))
+            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         elif self.paged:
             op = self._paged_prefill(over, cache_width)
         else:
             op = over.op(self.stored.unit, self.width)
         self.put(op.with_calls(self.calls))
-
-    def _decode_kernel(self, over: AttentionSizes) -> str:
-        dims, heads = self.traits.grouped_decode_dims, self.traits.grouped_decode_heads
-        grouped = (not dims or over.dim in dims) and (not heads or over.heads / over.kv_heads in heads)
-        return self.traits.decode_attention if grouped else "per-head"
 
     def _paged_prefill(self, over: AttentionSizes, cache_width: float) -> Op:
         """Return attention over a prompt whose keys and values are read from the cache; queries are quantised as the cache is."""
