@@ -143,16 +143,21 @@ def regime(terms: TimeTerms) -> str:
     return "compute" if flops >= moved else "bandwidth"
 
 
+def model_of(row: Measurement) -> str:
+    """Name of a row's model; of one given by its sizes, the family."""
+    model: Any = row.request["model"]
+    return model if isinstance(model, str) else row.family
+
+
 def groups(row: Measurement, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
     """Groups of the row that a left-out fit may leave out: its source, GPU, generation, model and so on."""
-    model: Any = row.request["model"]
     language = shape.is_language_model
     return {
         "source": row.source,
         "gpu": gpu.id,
         "generation": generation(gpu),
         "architecture": gpu.architecture,
-        "model": model if isinstance(model, str) else row.family,
+        "model": model_of(row),
         "family": row.family,
         "kind": row.kind if row.kind in ("generate", "serve") else kind,
         "task": f"{kind}-{'language' if language else 'vision'}",

@@ -48,6 +48,9 @@ WIDTHS = {
 # GPUs that a fit never saw are then predicted better (mean log error 0.180 instead of 0.184).
 WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "conv": 0.5}
 SERVING_MEMORY = 0.3  # factor for memory-bound operators of serving engines
+# Factor for attention outside serving engines. It takes a tenth of the measured steps (images of 200 tokens), so that they would
+# explain any error by it; in videos, which none of them shows, it takes most of the time.
+OTHER_ATTENTION = 0.5
 ENGINE_LEVELS = ("style", "era", "engine", "year", "task")  # levels whose groups are named by a style or an engine
 SPECIAL = {
     ("all", "gap"): 0.2,
@@ -369,6 +372,8 @@ def _width(parameter: Parameter) -> float:
     level, group, term = parameter
     if term == "memory" and level in ENGINE_LEVELS and _style(group) == "serving":
         return WIDTHS[level] * SERVING_MEMORY
+    if term == "attention" and level in ENGINE_LEVELS and _style(group) != "serving":
+        return WIDTHS[level] * OTHER_ATTENTION
     return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
 
 

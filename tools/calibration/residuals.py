@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from calibration.examples import model_of
 from calibration.fit_groups import GroupLeaveOut
 from calibration.fit_steps import Design, Fold
 from calibration.group_examples import GroupExample
-from calibration.scores import AXES, HeldOut, gpu_of, model_group, source_of
+from calibration.scores import AXES, HeldOut, gpu_of, model_fold, model_group, source_of
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.estimate.confidence.axes import Axes
 from whichgpu.estimate.confidence.novelty import Measured
@@ -57,9 +58,11 @@ def group_residuals(fits: GroupLeaveOut, single: Mapping[str, Mapping[str, Fold]
     known = [*((one.axes, one.row.source) for one in fits.examples), *((one.axes, source_of(one)) for one in alone)]
     rows = [example.row for example in fits.examples]
     found: list[Residual] = []
-    for axis, level in GROUP_AXES.items():
+    fold_of = model_fold(alone)
+    axes: dict[str, Callable[[GroupExample], str]] = {**GROUP_AXES, "model": lambda example: fold_of(model_of(example.row))}
+    for axis, level in axes.items():
         own = [level(example) for example in fits.examples]
-        of_single = {**AXES, "gpu": gpu_of}.get(axis, lambda _: "")
+        of_single = {**AXES, "gpu": gpu_of, "model": model_group(alone)}.get(axis, lambda _: "")
         predicted = np.full(len(rows), np.nan)
         for fold in fits.folds(own, single.get(axis, {})).values():
             predicted[fold.places] = fold.predicted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
@@ -44,7 +44,7 @@ def by(key: Callable[[Example], str], examples: Sequence[Example], logs: np.ndar
     return {name: score(np.array(values)) for name, values in sorted(logs_by_key.items())}
 
 
-def model_group(examples: Iterable[Example]) -> Callable[[Example], str]:
+def model_group(examples: Sequence[Example]) -> Callable[[Example], str]:
     """Return the function that names the group left out together with a row, to predict a model as if it were new.
 
     Models measured on the H200 are left out one by one (if a kind of row has only one model, row by row), all others in ten
@@ -53,15 +53,20 @@ def model_group(examples: Iterable[Example]) -> Callable[[Example], str]:
     models: dict[str, set[str]] = defaultdict(set)
     for example in examples:
         models[_kind(example)].add(example.groups["model"])
-    single = {example.groups["model"] for example in examples if example.groups["source"].startswith(H200)}
+    fold = model_fold(examples)
 
     def group(example: Example) -> str:
-        model = example.groups["model"]
         if example.groups["source"].startswith(H200) and len(models[_kind(example)]) == 1:
             return f"row {example.row.source} {example.row.row}"
-        return model if model in single else f"fold {crc32(model.encode()) % 10}"
+        return fold(example.groups["model"])
 
     return group
+
+
+def model_fold(examples: Sequence[Example]) -> Callable[[str], str]:
+    """Return the function that names the group of a model: the model itself if it was measured on the H200, else one of ten."""
+    single = {example.groups["model"] for example in examples if example.groups["source"].startswith(H200)}
+    return lambda model: model if model in single else f"fold {crc32(model.encode()) % 10}"
 
 
 def _kind(example: Example) -> str:
