@@ -39,7 +39,7 @@ def is_served(row: Measurement) -> bool:
 def kind_of_run(one: LeftOutRow) -> str:
     """The line of the table that a run belongs to."""
     if one.row.gpu.startswith("mi"):
-        return "MI300X and kin"
+        return "MI300X and related GPUs"
     if one.structure in MIXTURES:
         return "MoE, several GPUs" if one.several_gpus else "MoE, one GPU"
     return "dense"
@@ -54,8 +54,7 @@ def lines(rows: Sequence[LeftOutRow]) -> Iterator[str]:
         f"Made by `python -m benchmarks.accuracy_pages` from {len(served):,} published runs of serving "
         "engines at a stated concurrency and "
         f"their predictions in the fit of {left_out_table().date}, by fits that never saw the row's source, "
-        "model or GPU (models on "
-        "several GPUs are not left out one by one). Errors are shares of the measured time between output "
+        "model (in ten folds, those of the H200 one by one) or GPU. Errors are shares of the measured time between output "
         "tokens (`generate`: of the "
         "whole batch). *Seen* is the shipped fit, which saw the rows. Runs under load, with first tokens and "
         "throughput, are simulated: "

@@ -291,9 +291,9 @@ class GroupLeaveOut:
     def folds(self, levels: Sequence[str], single: Mapping[str, Fold]) -> dict[str, GroupFold]:
         """Fits without each level. `levels` are those of the examples, `single` the fits of single steps without a level."""
         names = sorted(set(levels))
-        work = [(self, [place for place, one in enumerate(levels) if one == name], single.get(name)) for name in names]
-        with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
-            return dict(zip(names, pool.map(_group_without, work), strict=True))
+        places = [[place for place, one in enumerate(levels) if one == name] for name in names]
+        with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_share, initargs=(self,)) as pool:
+            return dict(zip(names, pool.map(_group_without, places, map(single.get, names)), strict=True))
 
     def without(self, places: list[int], single: Fold | None) -> GroupFold:
         """Fit without the examples at these places.
@@ -314,9 +314,15 @@ class GroupLeaveOut:
         return GroupFold(places, design.predict(own_theta))
 
 
-def _group_without(work: tuple[GroupLeaveOut, list[int], Fold | None]) -> GroupFold:
-    fits, places, single = work
-    return fits.without(places, single)
+_shared: list[GroupLeaveOut] = []  # in a worker process: what its fits have in common, too large to send
+
+
+def _share(fits: GroupLeaveOut) -> None:
+    _shared[:] = [fits]
+
+
+def _group_without(places: list[int], single: Fold | None) -> GroupFold:
+    return _shared[0].without(places, single)
 
 
 def evidence(examples: Sequence[GroupExample]) -> dict[str, Any]:

@@ -48,9 +48,9 @@ WIDTHS = {
 # GPUs that a fit never saw are then predicted better (mean log error 0.180 instead of 0.184).
 WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "conv": 0.5}
 SERVING_MEMORY = 0.3  # factor for memory-bound operators of serving engines
-# Factor for attention outside serving engines. It takes a tenth of the measured steps (images of 200 tokens), so that they would
-# explain any error by it; in videos, which none of them shows, it takes most of the time.
-OTHER_ATTENTION = 0.5
+# Factor for GEMMs outside serving engines: the same libraries multiply, and their kernels are measured alone. A wider prior
+# explains errors of networks with few GEMMs by them, and then misses encoders.
+LIBRARY_GEMMS = 0.5
 ENGINE_LEVELS = ("style", "era", "engine", "year", "task")  # levels whose groups are named by a style or an engine
 SPECIAL = {
     ("all", "gap"): 0.2,
@@ -335,9 +335,8 @@ def folds(design: Design, group: Callable[[Example], str], start: np.ndarray) ->
     names = np.array([group(example) for example in design.examples])
     counts = Counter(names.tolist())
     small = [name for name in sorted(counts) if counts[name] <= MAX_LEFT_OUT * len(names)]
-    work = [(design, names == name, start) for name in small]
-    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
-        return dict(zip(small, pool.map(_without, work), strict=True))
+    with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_share, initargs=(design, start)) as pool:
+        return dict(zip(small, pool.map(_without, [names == name for name in small]), strict=True))
 
 
 def left_out(folds: Mapping[str, Fold], count: int) -> np.ndarray:
@@ -348,9 +347,16 @@ def left_out(folds: Mapping[str, Fold], count: int) -> np.ndarray:
     return predictions
 
 
-def _without(work: tuple[Design, np.ndarray, np.ndarray]) -> Fold:
+_shared: list[tuple[Design, np.ndarray]] = []  # in a worker process: the examples and the start of its fits, too large to send
+
+
+def _share(design: Design, start: np.ndarray) -> None:
+    _shared[:] = [(design, start)]
+
+
+def _without(left: np.ndarray) -> Fold:
     """Fit without some rows. Multipliers that only those rows have start, and so stay, at 1."""
-    design, left, start = work
+    ((design, start),) = _shared
     supported = np.zeros(len(design.parameters) + 1, dtype=bool)
     supported[design.places[~left].ravel()] = True
     theta = np.where(supported[:-1], design.fit(~left, np.where(supported[:-1], start, 0.0)), 0.0)
@@ -372,8 +378,8 @@ def _width(parameter: Parameter) -> float:
     level, group, term = parameter
     if term == "memory" and level in ENGINE_LEVELS and _style(group) == "serving":
         return WIDTHS[level] * SERVING_MEMORY
-    if term == "attention" and level in ENGINE_LEVELS and _style(group) != "serving":
-        return WIDTHS[level] * OTHER_ATTENTION
+    if term == "gemm" and level in ENGINE_LEVELS and _style(group) != "serving":
+        return WIDTHS[level] * LIBRARY_GEMMS
     return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
 
 
