@@ -111,9 +111,9 @@ def vllm() -> Parse:
 
     def parse(words: list[str], path: Path) -> int:
         count = options_parsed(parser, after(words, "vllm", "serve"))
-        given = parser.parse_args(after(words, "vllm", "serve")).speculative_config or {}
-        if not set(given) <= fields or (given and given["method"] not in methods):
-            raise ValueError(f"no setting of speculative decoding: {given}")
+        settings = parser.parse_args(after(words, "vllm", "serve")).speculative_config or {}
+        if not set(settings) <= fields or (settings and settings["method"] not in methods):
+            raise ValueError(f"no setting of speculative decoding: {settings}")
         return count
 
     return parse
