@@ -63,7 +63,7 @@ CONCLUSION = """
 The goal is a median of 20%: eager PyTorch is inside it, TensorRT in 8 bits is not. There the model gives GEMMs and convolutions
 of the UNet the share of the 8-bit peak that ResNet-50 and language models reach, and these runs do not come near it on any GPU.
 NVIDIA's published scripts explain little of it: they quantise convolutions and linear layers, as the estimate assumes, and run
-the VAE of v4.0 in fp32, which the estimate has in 16 bits. The kernels are closed, and no run in 16 bits is published beside them.
+the VAE of v4.0 in fp32, which the estimate has in 16 bits. The kernels are closed; no run in 16 bits is published.
 """
 
 
