@@ -53,8 +53,8 @@ other networks, except for the H800 and the A800. OneDiff's "H800-NVL-80GB" is t
 - OneDiff (2024, fp16, one picture): its PyTorch baseline is eager, in the default memory format. Its own compiler is no engine
   here; the estimate beside it is that of `torch.compile`, so the difference is also that between the two compilers.
 - MLPerf's reference (v4.0) is diffusers in fp16 under PyTorch 2.1, one picture at a time; the 90th percentile is published.
-- MLPerf's submissions with TensorRT: medians of the submitters' results per GPU, offline unless the line says otherwise. Precision
-  and batch are those of NVIDIA's published configuration: int8 in v4.0, fp8 in v5.0.
+- MLPerf's submissions with TensorRT: medians of the submitters' results per GPU, offline unless the line says otherwise. Batch
+  and precision are those of NVIDIA's published configuration: int8 in v4.0, fp8 in v5.0.
 
 Left out: Latte, a video network that is not known here; MLPerf's rows of an MI325X and of a TPU v6e, whose precision and batch
 are not published with them; and rows of servers, whose rate is limited by a latency.
