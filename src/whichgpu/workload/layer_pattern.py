@@ -63,6 +63,11 @@ def full_attention_shape(shape: Transformer) -> Transformer:
     return replace(shape, head_dim=full.head_dim, kv_heads=full.kv_heads, keys_are_values=full.keys_are_values, full_heads=None)
 
 
+def has_full_attention(shape: Transformer, layer: int) -> bool:
+    """Whether the attention of the layer at an index sees all tokens, not only those of a sliding window."""
+    return not shape.window or (shape.global_every > 0 and (layer + 1) % shape.global_every == 0)
+
+
 def full_layers(shape: Transformer, without: int = 0) -> int:
     """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2).
 
