@@ -32,7 +32,7 @@ def with_controls(spec: Spec) -> Spec:
     params = {"params": [*filters, zoom] if axes else filters}
 
     def controlled(view: Spec) -> Spec:
-        chosen = [{"filter": {"param": _name(field)}} for field in series if _has(view, field, spec)]
+        chosen = [{"filter": {"param": _name(field)}} for field in series if any(field in value for value in _values(view, spec))]
         return {**view, **({"transform": chosen} if chosen else {}), **(params if view is home else {})}
 
     layers = {"layer": [controlled(view) for view in spec["layer"]]} if "layer" in spec else controlled(spec)
@@ -40,7 +40,8 @@ def with_controls(spec: Spec) -> Spec:
 
 
 def _views(spec: Spec) -> Sequence[Spec]:
-    return spec.get("layer", (spec,))
+    layers: Sequence[Spec] = spec.get("layer", (spec,))
+    return layers
 
 
 def _name(field: str) -> str:
@@ -65,16 +66,17 @@ def _stacked(home: Spec) -> list[str]:
     return [axis for axis in ("x", "y") if home["encoding"].get(axis, {}).get("stack")]
 
 
-def _has(view: Spec, field: str, spec: Spec) -> bool:
-    """Whether the values that a view draws have a field."""
-    values: Sequence[dict[str, Any]] = view.get("data", spec.get("data", {})).get("values", ())
-    return any(field in value for value in values)
+def _values(view: Spec, spec: Spec) -> Sequence[dict[str, Any]]:
+    """Return the values that a view draws: its own, or those of the whole chart."""
+    data: Spec = view.get("data") or spec.get("data") or {}
+    values: Sequence[dict[str, Any]] = data.get("values", ())
+    return values
 
 
 def chart_table(spec: Spec) -> tuple[list[str], list[list[Any]], int]:
     """Return a chart's table: titles and values of the fields in its tooltip, and the number of rows beyond MAX_ROWS."""
     view = next(view for view in _views(spec) if "tooltip" in view["encoding"])
     tips = view["encoding"]["tooltip"]
-    values = view.get("data", spec.get("data", {})).get("values", ())
+    values = _values(view, spec)
     rows = [[value.get(tip["field"], "") for tip in tips] for value in values[:MAX_ROWS]]
     return [tip["title"] for tip in tips], rows, len(values) - len(rows)

@@ -30,8 +30,8 @@ def test_a_chart_with_one_series_has_no_controls() -> None:
 
 
 def test_only_layers_that_draw_the_series_are_filtered_and_only_shared_continuous_axes_zoomed() -> None:
-    bars = {"mark": "bar", "encoding": {"x": {**X, "stack": "zero"}, "y": row_names("gpu", ["T4", "L4"])}}
-    bars["encoding"]["color"] = coloured("part", ["weights", "KV cache"])
+    colour = coloured("part", ["weights", "KV cache"])
+    bars = {"mark": "bar", "encoding": {"x": {**X, "stack": "zero"}, "y": row_names("gpu", ["T4", "L4"]), "color": colour}}
     values = [{"gpu": "T4", "part": part, "day": 1} for part in ("weights", "KV cache")]
     limits = {"data": {"values": [{"gpu": "T4", "day": 2}]}, "mark": "tick", "encoding": {"x": X}}
     spec = with_controls(picture("", 100, layer=[limits, {"data": {"values": values}, **bars}]))
