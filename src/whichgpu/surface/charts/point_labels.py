@@ -38,7 +38,7 @@ def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, w
 def _coordinates(points: Sequence[Point], height: float, width: float) -> tuple[list[float], list[float]]:
     """Return the pixel positions of points from the left and from the top; both axes have room for their 90% ranges."""
     times = [end for one in points for end in (one["low"], one["high"])]
-    costs: list[float] = [end for one in points for end in (one.get("low_cost", one["cost"]), one.get("high_cost", one["cost"]))]
+    costs = [one[name] for one in points for name in ("low_cost", "high_cost") if name in one]
     ys = _positions([one["cost"] for one in points], costs, height)
     return _positions([one["time"] for one in points], times, width), [height - y for y in ys]
 
