@@ -24,6 +24,7 @@ from whichgpu.base.numerals import ENGLISH_MARKS, Numeral
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
 from whichgpu.surface.cells import heading
+from whichgpu.surface.charts.controls import chart_table, with_controls
 from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, Progress, catalog, client_error, command_reply, error_reply, status_of
@@ -67,7 +68,9 @@ def render_page(
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))
         content = view.show(page)
-        content = replace(content, charts={key: _localised(spec, language) for key, spec in content.charts.items()})
+        content = replace(
+            content, charts={key: with_controls(_localised(spec, language)) for key, spec in content.charts.items()}
+        )
         return _render(page, content, ending, chart)
     except WhichGpuError as error:
         if subject is None:
@@ -162,8 +165,9 @@ def _png(spec: dict[str, Any]) -> bytes:
 
 
 def _values(spec: dict[str, Any]) -> bytes:
-    """Return the values that a chart draws as CSV, those of its layers below each other."""
-    layers = [one["data"]["values"] for one in (spec, *spec.get("layer", ())) if one.get("data", {}).get("values")]
+    """Return the values that a chart draws as CSV, those of its layers below each other, each once."""
+    sets = [one["data"]["values"] for one in (spec, *spec.get("layer", ())) if one.get("data", {}).get("values")]
+    layers = [values for place, values in enumerate(sets) if values not in sets[:place]]
     records = [record for values in layers for record in values]
     header = list(dict.fromkeys(name for record in records for name in record))
     rows = [[record.get(name, "") for name in header] for record in records]
@@ -210,7 +214,8 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
 
 
 def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
-    charts = json.dumps(content.charts, ensure_ascii=False).replace("<", "\\u003c")  # safe inside a script element
+    charts = json.dumps(content.charts, ensure_ascii=False, separators=(",", ":"))
+    charts = charts.replace("<", "\\u003c")  # safe inside a script element
     return {
         "page": page,
         "state": page.state,
@@ -220,6 +225,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
         "charts_json": Markup(charts),
+        "chart_table": chart_table,
         **content.context,
     }
 
