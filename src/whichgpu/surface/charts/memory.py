@@ -64,7 +64,7 @@ def estimate_chart(answer: EstimateAnswer, language: Language) -> Spec:
     """Return the charts of an estimate's report: its memory on its GPU, and how far estimates are off on the nearest runs."""
     text = language.text
     request = answer.request
-    bar = MemoryBar(str(request["gpu"]), answer.fits or "", answer.memory.value, answer.usable or 0, answer.memory_parts)
+    bar = MemoryBar(str(request["gpu"]), answer.fits or "", answer.memory, answer.usable or 0, answer.memory_parts)
     title = text("chart.title", model=model_label(request), task=request["task"])
     memory = memory_picture([bar] if answer.usable else [], language, lambda one: one.share, right_padding=60)
     panels = [(title, memory)] if answer.usable else []
