@@ -17,7 +17,7 @@ from whichgpu.surface.web.field_names import with_field_names, with_labels
 from whichgpu.surface.web.page import Page, PageContent
 
 _FLAG = re.compile(r"--[a-z][a-z-]*")
-OK = 200
+HTTP_OK = 200
 LABELS = {("models", "name"): "model-names"}  # Labels of fields that other pages call otherwise.
 LISTS = ("gpus", "models", "prices", "accuracy", "sources")  # Pages of filtered rows, which take milliseconds.
 # Constraints of a recommendation, which are left out together if no single change has an answer.
@@ -109,7 +109,7 @@ def _in_the_way(page: Page) -> tuple[str, ...]:
     single = [(name,) for name in filters[:MAX_PROBES]] if page.name in LISTS else []
     for names in (*single, filters):
         state = page.state | {name: defaults[name] for name in names}
-        if names and page.view.show(replace(page, state=state, problem=None, hurry=True)).status == OK:
+        if names and page.view.show(replace(page, state=state, problem=None, hurry=True)).status == HTTP_OK:
             return names
     return ()
 
