@@ -30,12 +30,12 @@ def controls(html: str) -> dict[str, dict[str, str]]:
     """Attributes of the form's controls by name: the first with a value, else the first."""
     form = FORM.search(html)
     assert form is not None, "the form is lost"
-    found: dict[str, dict[str, str]] = {}
+    inputs: dict[str, dict[str, str]] = {}
     for match in CONTROL.finditer(form[0]):
         attributes = {name: unescape(value) for name, value in re.findall(r'([\w-]+)="([^"]*)"', match[1])}
         if name := attributes.get("name"):
-            found.setdefault(name, attributes)
-    return found
+            inputs.setdefault(name, attributes)
+    return inputs
 
 
 def links(html: str) -> list[str]:

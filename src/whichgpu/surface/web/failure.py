@@ -17,7 +17,7 @@ from whichgpu.surface.web.field_names import with_field_names, with_labels
 from whichgpu.surface.web.page import Page, PageContent
 
 _FLAG = re.compile(r"--[a-z][a-z-]*")
-HTTP_OK = 200
+HTTP_OK = 200  # HTTP status of a page with an answer.
 LABELS = {("models", "name"): "model-names"}  # Labels of fields that other pages call otherwise.
 LISTS = ("gpus", "models", "prices", "accuracy", "sources")  # Pages of filtered rows, which take milliseconds.
 # Constraints of a recommendation, which are left out together if no single change has an answer.
