@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
+from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import Language
+from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import GB, GIB, significant
+from whichgpu.estimate.nearest_evidence import NearMeasurement
 from whichgpu.surface.charts.palette import CARD, COLOURS, GREYS, INK, SOFT
 from whichgpu.surface.charts.parts import Spec, file_chart, picture, quantity, row_names, tips
 from whichgpu.surface.commands.render.workload import model_label, part_name
 
 UNITS = {"GiB": GIB, "GB": GB, "percent": 0}  # Bytes in each unit of a bar's length; a percent is of the GPU's usable memory.
 MAX_PERCENT = 150  # Longer bars are cut off there.
+ERROR_SPAN = 50  # Percent that the axis of errors reaches to either side; larger errors end there.
 MAX_BARS = 12  # Largest number of bars in a chart file.
 # Index of the colour of each common part of memory, so that a part has the same colour in every chart.
 PART_COLOURS = {
@@ -54,6 +58,34 @@ def memory_chart(answer: FitAnswer, language: Language) -> Spec:
 
     title = text("chart.title", model=model_label(answer.request), task=answer.request["task"])
     return file_chart((title, memory_picture(bars, language, verdict, right_padding=120)))
+
+
+def estimate_chart(answer: EstimateAnswer, language: Language) -> Spec:
+    """Return the charts of an estimate's report: its memory on its GPU, and how far estimates are off on the nearest runs."""
+    text = language.text
+    request = answer.request
+    bar = MemoryBar(str(request["gpu"]), answer.fits or "", answer.memory, answer.usable or 0, answer.memory_parts)
+    title = text("chart.title", model=model_label(request), task=request["task"])
+    memory = memory_picture([bar] if answer.usable else [], language, lambda one: one.share, right_padding=60)
+    panels = [(title, memory)] if answer.usable else []
+    if rows := [row for row in answer.evidence if row.error is not None]:
+        panels.append((text("chart.near-errors"), _error_picture(rows, language)))
+    if not panels:
+        raise NoAnswer("no-curve", msg("error.no-curve"), msg("hint.no-rate"))
+    return file_chart(*panels)
+
+
+def _error_picture(rows: Sequence[NearMeasurement], language: Language) -> Spec:
+    """Return a chart of the estimate's error on measured runs, a bar for each."""
+    names = [
+        f"{row.model}, {row.gpu}" + (f", {language.text('web.size-batch', n=row.batch)}" if row.batch else "") for row in rows
+    ]
+    points = [{"run": name, "error": round(100 * (row.error or 0.0), 1)} for name, row in zip(names, rows, strict=True)]
+    x = quantity("error", language.text("chart.axis-error"), scale={"domain": [-ERROR_SPAN, ERROR_SPAN], "clamp": True})
+    encoding = {"y": row_names("run", list(dict.fromkeys(names))), "x": x}
+    bars = {"mark": {"type": "bar", "color": COLOURS[0], "height": 12}, "encoding": encoding}
+    zero = {"mark": {"type": "rule", "color": SOFT}, "encoding": {"x": {"datum": 0}}}
+    return picture(language.text("chart.near-errors"), 30 * len(points) + 20, data={"values": points}, layer=[bars, zero])
 
 
 def _bar_rows(answer: FitAnswer) -> Sequence[FitRow]:

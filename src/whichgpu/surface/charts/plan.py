@@ -12,8 +12,9 @@ from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, q
 def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
     """Return the chart of `plan --plot`: GPUs by hour of the day, or else cost by GPU type; and cost by latency objective."""
     text = language.text
-    draw = hours_picture if len(answer.timeline) > 1 else alone_picture
-    panels = [(text("chart.plan"), draw(answer, language))]
+    by_hour = len(answer.timeline) > 1
+    first = hours_picture(answer, language) if by_hour else alone_picture(answer, language)
+    panels = [(text("chart.plan" if by_hour else "chart.plan-alone"), first)]
     if len(answer.curve) > 1:
         goal = text(f"plan.goal-{answer.curve[0].objective}")
         panels.append((text("chart.plan-curve", goal=goal), objective_picture(answer, language)))
