@@ -59,6 +59,7 @@ def fit(page: Page) -> PageContent:
         "units": tuple(UNITS),
     }
     try:
+        page.check()
         question = workload(request, str, without=("gpu",))
         needs = verbs.needs(question, names, lookup_cache())
         charts = {"memory": _chart(needs.gpus[:MAX_BARS], unit, page.language)}
