@@ -59,6 +59,7 @@ def fit(page: Page) -> PageContent:
         "units": tuple(UNITS),
     }
     try:
+        page.check()
         question = workload(request, str, without=("gpu",))
         needs = verbs.needs(question, names, lookup_cache())
         charts = {"memory": _chart(needs.gpus[:MAX_BARS], unit, page.language)}
@@ -73,7 +74,7 @@ def fit(page: Page) -> PageContent:
 
 
 def _chart(needs: Sequence[GpuNeed], unit: str, language: Language) -> dict[str, Any]:
-    bars = [MemoryBar(one.gpu_name, one.fits, one.needed.value, one.usable, one.parts) for one in needs]
+    bars = [MemoryBar(one.gpu_name, one.fits, one.needed, one.usable, one.parts) for one in needs]
     return memory_picture(bars, language, lambda bar: f"{MARKS[bar.fits]} {bar.share}", 52, unit)
 
 
