@@ -7,6 +7,7 @@ fleet is simulated again with a router that uses input tokens alone, and the ans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 
 import msgspec
 import numpy as np
@@ -126,7 +127,7 @@ def _may_show(one: SimulatedModel, runs: int) -> bool:
     """
     if one.met is None or one.met_low is None or runs >= MAX_RUNS:
         return False
-    distance = (one.met - one.met_low) * (runs / MAX_RUNS) ** 0.5
+    distance = (one.met - one.met_low) * sqrt(runs / MAX_RUNS)
     return one.met - distance / 2.0 >= one.percentile / 100.0
 
 

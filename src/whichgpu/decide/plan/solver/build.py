@@ -264,8 +264,9 @@ def _without_costly_workers(columns: list[Column], model: int, gpu_pools: Sequen
         link = links.setdefault((gpu_pools[one.pool_index].place, one.replica.cache), {"prefill": [], "decode": []})
         link[one.replica.role].append(one)
     by_role = [[_costs(link[role], gpu_pools, len(mix)) for link in links.values()] for role in ("prefill", "decode")]
-    cheapest = [[costs.min(axis=0, initial=np.inf) for costs in of_role] for of_role in by_role]
-    gains = place_gains(_costs(aggregated, gpu_pools, len(mix)).min(axis=0, initial=np.inf), *cheapest, mix)
+    prefill, decode = ([costs.min(axis=0, initial=np.inf) for costs in of_role] for of_role in by_role)
+    whole: Floats = _costs(aggregated, gpu_pools, len(mix)).min(axis=0, initial=np.inf)
+    gains = place_gains(whole, prefill, decode, mix)
     kept = set()
     for at in best_places(gains):
         for of_role, role in zip(by_role, ("prefill", "decode"), strict=True):
