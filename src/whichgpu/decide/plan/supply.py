@@ -149,7 +149,7 @@ def _cheapest(prices: _HourlyPrices, keys: Sequence[Key], offers: Ints) -> dict[
         on_demand = min((one.price for one in by_term["on-demand"]), default=np.inf)
         others = (one for term in ("spot", "committed") for one in by_term[term] if one.price < on_demand)
         options[key] = (*by_term["on-demand"], *others)
-    return {key: found for key, found in options.items() if found}
+    return {key: several for key, several in options.items() if several}
 
 
 def _worker_pools(market: Market, catalog: Catalog, prices: _HourlyPrices, offers: Ints) -> list[GpuPool]:
@@ -167,16 +167,16 @@ def _worker_pools(market: Market, catalog: Catalog, prices: _HourlyPrices, offer
             rows.append(row)
     options = _cheapest(prices, keys, np.array(rows, dtype=np.int64))
     cheapest: dict[str, tuple[float, tuple[str, str]]] = {}
-    for (provider, region, instance), found in options.items():
+    for (provider, region, instance), price_options in options.items():
         machine = machines[provider, instance]
-        here = min(one.price for one in found) / machine.gpus, (provider, region)
+        here = min(one.price for one in price_options) / machine.gpus, (provider, region)
         cheapest[machine.gpu] = min(here, cheapest.get(machine.gpu, here))
     places, pools = {place for _, place in cheapest.values()}, []
-    for (provider, region, instance), found in options.items():
+    for (provider, region, instance), price_options in options.items():
         if (provider, region) in places:
             machine = machines[provider, instance]
             gpu, size, place = catalog.gpu_by_id[machine.gpu], int(machine.gpus), f"{provider} {region}"
-            pool = Pool(f"{place}:{instance}", gpu.id, size, found)
+            pool = Pool(f"{place}:{instance}", gpu.id, size, price_options)
             pools.append(GpuPool(pool, gpu, fabric_of(gpu, machine), _power_of_two(size), place, workers_only=True))
     return pools
 

@@ -207,9 +207,9 @@ def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[
         [split for *_, split in kinds],
     )
     replicas: list[list[ReplicaCapacity]] = [[] for _ in gpu_pools]
-    for places, found in zip(kinds.values(), estimated, strict=True):
+    for places, capacities in zip(kinds.values(), estimated, strict=True):
         for place in places:
-            replicas[place] = [one for one in found if one.tp <= max_tp[place]]
+            replicas[place] = [one for one in capacities if one.tp <= max_tp[place]]
     return replicas
 
 
@@ -267,12 +267,12 @@ def _without_costly_workers(columns: list[Column], model: int, gpu_pools: Sequen
     prefill, decode = ([costs.min(axis=0, initial=np.inf) for costs in of_role] for of_role in by_role)
     whole: Floats = _costs(aggregated, gpu_pools, len(mix)).min(axis=0, initial=np.inf)
     gains = place_gains(whole, prefill, decode, mix)
-    kept = set()
+    useful = set()
     for at in best_places(gains):
         for of_role, role in zip(by_role, ("prefill", "decode"), strict=True):
             mine = list(links.values())[at][role]
-            kept |= {id(mine[place]) for place in cheapest_for_some_bucket(of_role[at])}
-    dropped = {id(one) for one in rented} - kept
+            useful |= {id(mine[place]) for place in cheapest_for_some_bucket(of_role[at])}
+    dropped = {id(one) for one in rented} - useful
     return [one for one in columns if id(one) not in dropped]
 
 
