@@ -112,7 +112,7 @@ def test_blocks_survive_a_round_trip() -> None:
     assert decode_blocks(content) == blocks
     assert decode_same(content) == {"c": "a"}
     assert decode_versions(content) == {"torch": "2"}
-    more = {"d@64": {**blocks["a@224"], "parameters": 9}}
+    more = {"d@64": {**first, "parameters": 9}}
     longer = extend_tables(content, more, {"e": "d"}, "2026-11-16", {"torch": "3"})
     assert decode_blocks(longer) == {**blocks, **more}
     assert (decode_same(longer), decode_versions(longer)) == ({"c": "a", "e": "d"}, {"torch": "3"})
