@@ -22,6 +22,8 @@ class ServerPlan(msgspec.Struct):
     owner: str = "vllm"
     takes_ids: bool = True
     chat_only: bool = False
+    is_strict: bool = False  # refuses fields that the API does not have
+    hangs_up: bool = False  # closes the connection after each answer without a word
     status: int = 200  # status of every completion
     garbage: bytes = b""  # sent instead of events
     max_tokens: int = 10**6
@@ -66,10 +68,13 @@ def serving(plan: ServerPlan) -> Iterator[str]:
                 self.reply(plan.status, {"error": {"message": "overloaded"}})
             elif plan.chat_only and not is_chat:
                 self.reply(404, {})
+            elif plan.is_strict and "ignore_eos" in body:
+                self.reply(422, {"detail": "unexpected field ignore_eos"})
             elif isinstance(body.get("prompt"), list) and not plan.takes_ids:
                 self.reply(400, {"error": {"message": "prompt must be a string"}})
             else:
                 self.stream(body, is_chat)
+                self.close_connection = plan.hangs_up
 
         def stream(self, body: dict[str, Any], is_chat: bool) -> None:
             self.send_response(200)

@@ -15,6 +15,7 @@ SHRINK = 8
 QWEN_IMAGE_TOKENS = 128  # assumed: its pipeline pads prompts to the longest of a batch only
 SIZES: dict[str, tuple[int, ...]] = {
     "sd15_unet": (512,),
+    "sd2_unet": (768, 512),
     "sdxl_unet": (1024,),
     "sd3_transformer": (1024,),
     "flux_transformer": (1024,),
@@ -72,6 +73,9 @@ def _sd35_network(library: Any, layers: int, positions: int, **more: Any) -> Any
 
 NETWORKS = {
     "sd15_unet": lambda library: library.UNet2DConditionModel(cross_attention_dim=768),
+    "sd2_unet": lambda library: library.UNet2DConditionModel(
+        attention_head_dim=[5, 10, 20, 20], cross_attention_dim=1024, use_linear_projection=True
+    ),
     "sdxl_unet": lambda library: library.UNet2DConditionModel(
         block_out_channels=(320, 640, 1280),
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
@@ -240,6 +244,7 @@ def _qwen_image_decoder(_: Any, like: Any, batch: int, side: int) -> dict[str, A
 
 INPUTS = {
     "sd15_unet": _unet(768, False),
+    "sd2_unet": _unet(1024, False),
     "sdxl_unet": _unet(2048, True),
     "sd3_transformer": _sd3,
     "flux_transformer": _flux(512, True),

@@ -72,6 +72,7 @@ PUBLISHED = {
     "t5-large": 737_668_096,
     "whisper-large-v3": 1_543_490_560,
     "stable-diffusion-1.5": 859_520_964,
+    "stable-diffusion-2.1": 865_910_724,
     "stable-diffusion-xl": 2_567_463_684,
     "flux.1-dev": 11_901_408_320,
     "flux.1-schnell": 11_891_178_560,
@@ -148,7 +149,7 @@ def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> N
     assert set(FAMILIES) <= {model.config["model_type"] for model in catalog.models}
     kinds = Counter(model.kind for model in catalog.models)
     assert min(kinds["transformer"], kinds["vision"]) >= 50
-    assert kinds["diffusion"] == 18
+    assert kinds["diffusion"] == 19
     assert kinds["recommendation"] == 1
 
 

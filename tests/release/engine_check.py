@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 Parse = Callable[[list[str], Path], int]
 STUBBED = ("vllm", "sglang", "torchtitan")  # Tools that import more than parsing needs.
@@ -106,14 +106,31 @@ def vllm() -> Parse:
     import_module("vllm.platforms")._current_platform = import_module("vllm.platforms.cpu").CpuPlatform()  # type: ignore[attr-defined]
     utilities, arguments = (import_module(f"vllm.{name}") for name in ("utils.argparse_utils", "entrypoints.common.cli_args"))
     parser = arguments.make_arg_parser(utilities.FlexibleArgumentParser())
-    return lambda words, path: options_parsed(parser, after(words, "vllm", "serve"))
+    config = import_module("vllm.config.speculative")
+    fields, methods = set(config.SpeculativeConfig.__dataclass_fields__), set(literals(config.SpeculativeMethod))
+
+    def parse(words: list[str], path: Path) -> int:
+        count = options_parsed(parser, after(words, "vllm", "serve"))
+        settings = parser.parse_args(after(words, "vllm", "serve")).speculative_config or {}
+        if not set(settings) <= fields or (settings and settings["method"] not in methods):
+            raise ValueError(f"no setting of speculative decoding: {settings}")
+        return count
+
+    return parse
 
 
 def sglang() -> Parse:
     """Return a check with the parser of SGLang's server."""
     parser = argparse.ArgumentParser()
     import_module("sglang.srt.server_args").ServerArgs.add_cli_args(parser)
-    return lambda words, path: options_parsed(parser, after(words, "-m", "sglang.launch_server"))
+    algorithms = import_module("sglang.srt.speculative.spec_info").SpeculativeAlgorithm
+
+    def parse(words: list[str], path: Path) -> int:
+        count = options_parsed(parser, after(words, "-m", "sglang.launch_server"))
+        algorithms.from_string(parser.parse_args(after(words, "-m", "sglang.launch_server")).speculative_algorithm)
+        return count
+
+    return parse
 
 
 def accelerate() -> Parse:
@@ -150,6 +167,11 @@ def torchtitan() -> Parse:
         return len(options)
 
     return parse
+
+
+def literals(kind: Any) -> list[str]:
+    """Return the texts of a literal type, also of those nested in it."""
+    return [text for one in get_args(kind) for text in ([one] if isinstance(one, str) else literals(one))]
 
 
 def options_parsed(parser: argparse.ArgumentParser, words: list[str]) -> int:

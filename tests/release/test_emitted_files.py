@@ -17,6 +17,7 @@ from whichgpu.api.context import Context
 from whichgpu.api.launch.emit import launch_files_by_target
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words, shell_line
+from whichgpu.workload.decoding.speculative import METHODS, Speculative
 
 CHECKER, ENGINE_CHECKER = (Path(__file__).with_name(name) for name in ("emitted_check.py", "engine_check.py"))
 WITH_DEPENDENCIES = ("kubernetes-validate==1.37.0", "dstack==0.22.5")
@@ -70,7 +71,7 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-# Every option of a replica: ranks of all kinds, precisions, several nodes, prefill and decode workers.
+# Every option of a replica: ranks of all kinds, precisions, several nodes, prefill and decode workers, speculative decoding.
 LAYOUTS = [
     LaunchOptions(
         "g",
@@ -94,9 +95,11 @@ LAYOUTS = [
         data_parallel_size=4,
         expert_parallel_size=8,
         role=role,
+        speculative=speculative,
     )
     for dtype, kv in (("bf16", "fp8"), ("fp16", "bf16"), ("fp8", "fp16"), ("fp32", None))
     for nodes, role in ((1, "both"), (2, "both"), (1, "prefill"), (1, "decode"))
+    for speculative in (None, *(Speculative(method, "a/draft" if method == "draft" else "", 3) for method in METHODS))
 ]
 
 
@@ -187,11 +190,15 @@ WRONG_WORDS = {
         ("--tensor-parallel-size=", "--tensor-parallel="),
         ("--max-model-len=", "--max-model-len=x"),
         ("--dtype=", "--dtype=x"),
+        ("--speculative-config.method=", "--speculative-config.method=x"),
+        ("--speculative-config.num_speculative_tokens=", "--speculative-config.tokens="),
     ),
     "sglang": (
         ("--tp-size=", "--tp="),
         ("--context-length=", "--context-length=x"),
         ("--mem-fraction-static=", "--mem-fraction="),
+        ("--speculative-algorithm=", "--speculative-algorithm=x"),
+        ("--speculative-num-steps=", "--speculative-steps="),
     ),
     "accelerate": (("--config_file=", "--config-path="),),
     "torchtitan": (("_batch_size=", "_batchsize="), ("activation_checkpoint:", "activation_checkpoint:x")),

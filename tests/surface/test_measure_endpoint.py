@@ -65,6 +65,18 @@ def test_a_chat_only_server_of_an_unknown_model_is_measured_without_an_estimate(
     assert [row[4:] for row in reply.tsv()[1:]] == [["", ""]] * 3
 
 
+@pytest.mark.parametrize("plan", [ServerPlan(is_strict=True), ServerPlan(hangs_up=True)])
+def test_strict_servers_and_those_that_hang_up_are_measured(plan: ServerPlan) -> None:
+    with serving(plan) as url:
+        reply = call("measure", "--endpoint", url, "--concurrency", "1", "--verify", CLAIM, "--no-keep", "--json")
+    assert reply.code == 0, reply.err
+    answer = reply.json()
+    assert answer["levels"][0]["measured"]["tokens_out"] == 24
+    assert len([body for body in plan.bodies if "ignore_eos" not in body]) == (5 if plan.is_strict else 0)
+    prompts = [tuple(body["prompt"]) for body in plan.bodies if body["max_tokens"] > 2]
+    assert len(set(prompts)) == len(prompts)
+
+
 def test_another_machine_is_loaded_only_with_yes_and_a_budget() -> None:
     refused = assert_refused_json(call("measure", "--endpoint", "https://example.invalid", "--json"), 2)
     assert refused["kind"] == "not-confirmed"

@@ -117,8 +117,10 @@ def measured_runs() -> Runs:
 
 
 def nearest_evidence(workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog) -> NearEvidence:
-    """Return the measurements nearest to a workload (defaults filled in) on GPUs of a kind."""
+    """Return the measurements nearest to a workload (defaults filled in) on GPUs of a kind; none if no such model was run."""
     runs = measured_runs()
+    if structure_of(shape) not in runs.words["structure"].words:
+        return NearEvidence()
     by_axis = axis_distances(runs, workload, shape, gpu, catalog)
     distance = sum(by_axis.values())
     assert isinstance(distance, np.ndarray)

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.workload.shapes import Transformer
 
@@ -51,6 +52,30 @@ def layer_parts(shape: Transformer, layer: int) -> LayerParts:
 def layer_counts(shape: Transformer) -> tuple[tuple[LayerParts, int], ...]:
     """Return the different kinds of layers of a decoder, each with the number of such layers."""
     return tuple(Counter(layer_parts(shape, layer) for layer in range(shape.layers)).items())
+
+
+@lru_cache(maxsize=256)
+def full_attention_shape(shape: Transformer) -> Transformer:
+    """Return the shape with the heads of its layers with full attention."""
+    full = shape.full_heads
+    if full is None:
+        return shape
+    return replace(shape, head_dim=full.head_dim, kv_heads=full.kv_heads, keys_are_values=full.keys_are_values, full_heads=None)
+
+
+def has_full_attention(shape: Transformer, layer: int) -> bool:
+    """Whether the attention of the layer at an index sees all tokens, not only those of a sliding window."""
+    return not shape.window or (shape.global_every > 0 and (layer + 1) % shape.global_every == 0)
+
+
+def full_layers(shape: Transformer, without: int = 0) -> int:
+    """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2).
+
+    The last `without` layers are left out.
+    """
+    if not shape.window:
+        return attention_layers(shape) - without
+    return (shape.layers - without) // shape.global_every if shape.global_every else 0
 
 
 def attention_layers(shape: Transformer) -> int:

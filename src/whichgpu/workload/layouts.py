@@ -36,6 +36,7 @@ def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
         shape,
         heads=_share(shape.heads, tp),
         kv_heads=_share(shape.kv_heads, tp),
+        full_heads=replace(full, kv_heads=_share(full.kv_heads, tp)) if (full := shape.full_heads) else None,
         ffn=_share(shape.ffn, tp),
         vocab=_share(shape.vocab, tp),
         experts=experts,

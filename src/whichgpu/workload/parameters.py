@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
-from whichgpu.workload.layer_pattern import LayerParts, layer_counts
+from whichgpu.workload.layer_pattern import LayerParts, full_attention_shape, full_layers, layer_counts
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 
 
@@ -65,7 +65,8 @@ def attention_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
     """Return (input width, output width) of each projection of one self-attention, in the order of execution."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.mla is None:
-        return ((shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden))
+        values = () if shape.keys_are_values else ((shape.hidden, keys),)
+        return ((shape.hidden, queries), (shape.hidden, keys), *values, (queries, shape.hidden))
     mla = shape.mla  # Names and sizes are those of arXiv 2405.04434, section 2.1.
     to_queries = ((shape.hidden, mla.q_rank), (mla.q_rank, queries)) if mla.q_rank else ((shape.hidden, queries),)
     return (
@@ -115,12 +116,14 @@ def _transformer(shape: Transformer) -> Parameters:
     mixtures = mixture_layers(shape)
     dense = layer(LayerParts())
     layers = sum(count * layer(parts) for parts, count in counts) + shape.layers * across + shape.encoder_layers * dense
-    layers -= reused + reused_norm
+    wider, wider_norm = _full_heads(shape)
+    layers += wider + wider_norm - reused - reused_norm
     outside = norm * ((1 + cross) * (shape.final_norm + shape.embedding_norm) + (shape.lm_transform and shape.head))
     embedding, head = _embedding(shape), _head(shape)
     total = embedding + head + layers + outside + shape.other
     norms = sum(count * (_norms(shape, parts) * norm + parts.attention * inner) for parts, count in counts)
-    norms += shape.encoder_layers * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside - reused_norm
+    norms += shape.encoder_layers * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside
+    norms += wider_norm - reused_norm
     linear = sum(count * matrices(parts) for parts, count in counts) + shape.encoder_layers * (attention + mlp)
     return Parameters(
         total=total,
@@ -129,16 +132,25 @@ def _transformer(shape: Transformer) -> Parameters:
         head=head,
         layer=layer(LayerParts(experts=mixtures > 0)) + across,
         encoder_layer=dense if cross else 0,
-        linear=linear - reused + (shape.layers * attention if cross else 0),
+        linear=linear + wider - reused + (shape.layers * attention if cross else 0),
         norm=norms,
         experts=mixtures * routed,
     )
 
 
+def _full_heads(shape: Transformer) -> tuple[int, int]:
+    """Return the weights of projections and norms that layers with full attention have more if their heads are others."""
+    full, count = full_attention_shape(shape), full_layers(shape)
+    more = _matrices(attention_matrices(full)) - _matrices(attention_matrices(shape))
+    return count * more, count * (_inner_norms(full) - _inner_norms(shape))
+
+
 def _reused_keys(shape: Transformer) -> tuple[int, int]:
     """Return the weights of key and value projections, and of key norms, that layers which share keys and values lack."""
-    keys = shape.hidden * shape.kv_heads * shape.head_dim
-    return shape.kv_shared * 2 * keys, shape.kv_shared * (shape.head_dim if shape.qk_norm else 0)
+    full = full_layers(shape) - full_layers(shape, shape.kv_shared) if shape.kv_shared and shape.window else 0
+    kinds = ((shape, shape.kv_shared - full), (full_attention_shape(shape), full))
+    keys = sum(count * (2 - one.keys_are_values) * one.hidden * one.kv_heads * one.head_dim for one, count in kinds)
+    return keys, sum(count * one.head_dim for one, count in kinds) if shape.qk_norm else 0
 
 
 def _norms(shape: Transformer, parts: LayerParts) -> int:

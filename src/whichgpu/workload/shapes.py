@@ -128,6 +128,14 @@ class ModelShape:
         return self.patches is not None
 
 
+class FullHeads(msgspec.Struct, frozen=True):
+    """Heads of the layers with full attention if those with a sliding window have others (Gemma 4)."""
+
+    head_dim: int
+    kv_heads: int
+    keys_are_values: bool = False
+
+
 class Transformer(ModelShape, msgspec.Struct, frozen=True):
     """A transformer model (decoder, encoder or both) by its sizes."""
 
@@ -162,6 +170,8 @@ class Transformer(ModelShape, msgspec.Struct, frozen=True):
     dropout: float = 0.0
     window: int = 0  # width of sliding-window attention in tokens; 0 for full attention
     global_every: int = 0  # with a window: every n-th layer has full attention; 0 if none has
+    full_heads: FullHeads | None = None
+    keys_are_values: bool = False  # values are the keys before their norm and have no projection; both are cached
     kv_shared: int = 0  # last layers that attend to keys and values of earlier layers and compute none of their own (Gemma 3n)
     encoder_layers: int = 0  # layers of the encoder in encoder-decoder models
     encoder_context: int = 0  # fixed input length of the encoder in tokens (Whisper: 1500)

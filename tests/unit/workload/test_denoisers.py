@@ -137,6 +137,7 @@ def test_the_vae_of_sdxl_is_decoded_in_fp32_if_the_rest_is_fp16() -> None:
 def test_text_encoders_have_their_published_parameters() -> None:
     counts = {name: count_parameters(shape).total for name, shape in TEXT_ENCODERS.items()}
     assert counts["clip-l"] == 123_060_480
+    assert counts["clip-h"] == 340_387_840
     assert counts["clip-bigg"] == 694_659_840
     assert counts["t5-xxl"] == 4_762_310_656
     assert counts["umt5-xxl"] == 5_680_910_336

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.base.version import __version__
@@ -14,6 +16,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.targets import LaunchPlan
+from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
 from whichgpu.workload.parallel import Parallel
 
 if TYPE_CHECKING:  # Answers of other commands are slow to import, and only their names are needed.
@@ -152,6 +155,7 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
         gpu=variant.id,
         dtype=echo["precision"],
         kv_dtype=echo["kv_precision"],
+        speculative=_speculative(echo, catalog),
         tensor_parallel_size=parallel.tp,
         pipeline_parallel_size=parallel.pp,
         data_parallel_size=max(1, values["gpus_per_copy"] // (parallel.tp * parallel.pp)),
@@ -161,6 +165,14 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
         vendor=variant.vendor,
         **(defaults | values),
     )
+
+
+def _speculative(echo: Mapping[str, Any], catalog: Catalog) -> Speculative | None:
+    """Return the request's speculative decoding, with the repository of its draft model."""
+    if not echo.get("speculative"):
+        return None
+    speculative = SpeculativeValue().read(echo["speculative"])
+    return replace(speculative, draft=repository_of(speculative.draft, catalog)) if speculative.draft else speculative
 
 
 def _header(echo: Mapping[str, Any], day: str, options: LaunchOptions, figures: list[str]) -> tuple[str, ...]:

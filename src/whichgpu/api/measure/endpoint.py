@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -23,7 +24,15 @@ from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure import records
 from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.endpoint.address import Address, parse_address
-from whichgpu.measure.endpoint.client import FORMS, EndpointClient, ListedModel, RefusedForm, StreamedAnswer, failure
+from whichgpu.measure.endpoint.client import (
+    FORMS,
+    CompletionForm,
+    EndpointClient,
+    ListedModel,
+    RefusedForm,
+    StreamedAnswer,
+    failure,
+)
 from whichgpu.measure.endpoint.ramp import Ask, Budget, Level, budget, run_level
 from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, StepResult, stamp, with_digest
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
@@ -109,11 +118,13 @@ def measure_endpoint(
         served = client.served_model()
         form = _accepted_form(client, address, served, tokens_in)
 
+    salt = random.getrandbits(48)  # Prompts of an earlier run would be in the server's prefix cache.
+
     @contextmanager
     def open_worker() -> Iterator[Ask]:
         def ask(length: int, seed: int) -> StreamedAnswer:
             try:
-                return worker.complete(form, served.id, tokens_in, length, seed)
+                return worker.complete(form, served.id, tokens_in, length, seed ^ salt)
             except RefusedForm as refused:
                 raise failure(address, str(refused)) from refused
 
@@ -131,7 +142,7 @@ def measure_endpoint(
         levels.append(level)
     if not levels:
         raise failure(address, "no level of the ramp was complete within the time limit")
-    if form != FORMS[0]:
+    if not form.has_ids:
         notes.append(msg("endpoint.text-prompts", n=levels[0].tokens_in))
     if abs(levels[0].tokens_out - tokens_out) > 0.05 * tokens_out:
         notes.append(msg("endpoint.other-length", n=levels[0].tokens_out, wanted=tokens_out))
@@ -162,7 +173,7 @@ def _check_permission(address: Address, question: EndpointQuestion, limits: Budg
         raise UsageError("key-in-clear", msg("error.endpoint-key-in-clear"), msg("hint.endpoint-key-in-clear"))
 
 
-def _accepted_form(client: EndpointClient, address: Address, served: ListedModel, tokens_in: int) -> tuple[str, bool]:
+def _accepted_form(client: EndpointClient, address: Address, served: ListedModel, tokens_in: int) -> CompletionForm:
     """Return the first form of request that the server accepts."""
     why = ""
     for form in FORMS:

@@ -117,10 +117,10 @@ def _serve_command(answer: RecommendAnswer, catalog: Catalog) -> str | None:
     if answer.kind != "service" or answer.answer.tpot is None:
         return None
     from whichgpu.api.launch.from_answers import candidate_plan
-    from whichgpu.decide.launch.serve_command import serve_words, serving_engines, shell_line
+    from whichgpu.decide.launch.serve_command import serve_line, serving_engines
 
     plan = candidate_plan(answer, catalog)
-    return shell_line(serve_words(plan.groups[0], plan.engine)) if plan.engine in serving_engines() else None
+    return serve_line(plan.groups[0], plan.engine) if plan.engine in serving_engines() else None
 
 
 def _whole_computer(question: Question) -> tuple[Candidate, ...]:

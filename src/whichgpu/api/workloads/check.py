@@ -57,14 +57,25 @@ def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context
     row = explained.fit.gpus[place]
     if budget is None:
         return CheckedGpu(row.gpu, row.gpu_name, row.fits)
-    count = int(explained.fit.request["gpus"])
+    offer = cheapest_machines(row.gpu, int(explained.fit.request["gpus"]), budget.currency, context)
+    if offer is None:
+        return CheckedGpu(row.gpu, row.gpu_name, row.fits, is_within_budget=False)
+    cost, name = offer
+    return CheckedGpu(row.gpu, row.gpu_name, row.fits, cost, name, cost.amount <= budget.amount)
+
+
+def cheapest_machines(
+    gpu: str, gpus: int, currency: str, context: Context, exclude: tuple[str, ...] = ()
+) -> tuple[Money, str] | None:
+    """Return the lowest on-demand price per hour of machines with so many GPUs of a kind, and their name; None if none is sold.
+
+    `exclude` are providers that do not count.
+    """
     try:
-        query = OffersQuery(gpu=(row.gpu,), term=("on-demand",), currency=budget.currency)
+        query = OffersQuery(gpu=(gpu,), term=("on-demand",), currency=currency, exclude_provider=exclude)
         offers = list_offers(query, context.as_of, context.catalog).offers
     except NoAnswer:
-        return CheckedGpu(row.gpu, row.gpu_name, row.fits, is_within_budget=False)
-    costs = [(offer.price.amount * Decimal(ceil(count / offer.gpus)), offer) for offer in offers if offer.gpus > 0]
+        return None
+    costs = [(offer.price.amount * Decimal(ceil(gpus / offer.gpus)), offer) for offer in offers if offer.gpus > 0]
     amount, offer = min(costs, key=lambda pair: pair[0])
-    cost = Money(amount, budget.currency)
-    name = f"{offer.provider} {offer.instance}".strip()
-    return CheckedGpu(row.gpu, row.gpu_name, row.fits, cost, name, amount <= budget.amount)
+    return Money(amount, currency), f"{offer.provider} {offer.instance}".strip()

@@ -74,12 +74,13 @@ def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: 
         fields.pop("dp", None)
         fields = with_batch(fields)
     if "model" not in values:
-        fields["model"] = _model(config, catalog)
+        fields["model"] = _model(config.fields.get("model"), catalog)
+    if "draft" in (speculative := fields.get("speculative") or {}):
+        fields["speculative"] = {**speculative, "draft": _model(speculative["draft"], catalog)}
     return replace(config, fields=fields)
 
 
-def _model(config: ConfigWorkload, catalog: Catalog) -> str:
-    name = config.fields.get("model")
+def _model(name: str | None, catalog: Catalog) -> str:
     if name is None:
         raise UsageError("missing-model", msg("error.explain-no-model"), msg("hint.explain-model"))
     model = model_of(str(name), catalog)

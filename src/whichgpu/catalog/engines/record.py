@@ -176,6 +176,10 @@ class ServeCommand(RecordSection, frozen=True):
     memory_share: str = ""
     precision: dict[str, str] = {}
     kv_precision: dict[str, str] = {}
+    # Options of speculative decoding by method: {draft} is the draft model, {tokens} those drafted per step, {verified} one more,
+    # {file} a file with the line of `speculative_file`, for an engine that has no options for it.
+    speculative: dict[str, str] = {}
+    speculative_file: dict[str, str] = {}
 
 
 class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.serve_command import serve_words, shell_line
+from whichgpu.decide.launch.serve_command import serve_line
 from whichgpu.decide.launch.skypilot import PORT, gpu_name
 
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"  # Well-known label, set on EKS, GKE and AKS.
@@ -78,7 +78,7 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "type": "service",
         "name": options.group,
         "image": image,
-        "commands": [shell_line(serve_words(options, engine, PORT))],
+        "commands": [serve_line(options, engine, PORT)],
         "port": PORT,
         "model": options.model,
         "replicas": options.copies,

@@ -10,7 +10,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.clusters import gpu_resource, node_placement
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.serve_command import node_setup, serve_words, shell_line
+from whichgpu.decide.launch.serve_command import container_words, node_setup, serve_line, shell_line
 from whichgpu.decide.launch.skypilot import PORT
 from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, sbatch_head
 
@@ -24,7 +24,7 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
 
     `replica` is the index of one of several on the same machine: it runs in the background, on its own GPUs and port.
     """
-    program, *arguments = serve_words(options, engine, PORT)
+    program, *arguments = container_words(options, engine, PORT)
     network = ["--network=host"] if options.nodes > 1 else [f"--publish={PORT + (replica or 0)}:{PORT}"]
     words = [
         "docker",
@@ -68,25 +68,25 @@ def _container_gpus(options: LaunchOptions, replica: int | None) -> list[str]:
 def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
     """Return an sbatch script that serves a group's replicas, one job of an array for each; `comments` follow its directives."""
     array = [f"--array=0-{options.copies - 1}"] if options.copies > 1 else []
-    line = shell_line(serve_words(options, engine, PORT))
-    start = [f"srun {line}"]
+    start = [serve_line(options, engine, PORT, "srun ")]
     if options.nodes > 1:
+        setup = node_setup(engine, "$SLURM_NODEID", "$HEAD_ADDRESS")
         start = [
             SLURM_HEAD_ADDRESS,
-            f"srun bash -c {shlex.quote(node_setup(engine, '$SLURM_NODEID', '$HEAD_ADDRESS') + line)}",
+            f"srun bash -c {shlex.quote(setup + serve_line(options, engine, PORT))}",
         ]
     return sbatch_head(options.group, options.nodes, options.gpus_per_node, array) + comments + "\n".join(start) + "\n"
 
 
 def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
     """Return a Deployment of the group's replicas, or a LeaderWorkerSet if a replica has several nodes."""
-    words, labels = serve_words(options, engine, PORT), {"app": options.group}
+    labels = {"app": options.group}
     container = {
         "name": "engine",
         "image": image_of(options, engine),
-        "command": words
+        "command": container_words(options, engine, PORT)
         if options.nodes == 1
-        else ["sh", "-c", node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") + shell_line(words)],
+        else ["sh", "-c", node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") + serve_line(options, engine, PORT)],
         "ports": [{"containerPort": PORT}],
         "resources": {"limits": {gpu_resource(options): options.gpus_per_node}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from whichgpu.workload.decoding.speculative import Speculative
+
 
 class LaunchOptions(msgspec.Struct, frozen=True):
     """Options to launch one group of equal replicas with: model, GPUs, layout, lengths, batch; None is the engine's own."""
@@ -33,6 +35,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     machines: int = 0  # of all replicas; 0 if the offer is unknown
     vendor: str = "nvidia"  # of the GPU
     role: str = "both"  # prefill worker, decode worker, or both
+    speculative: Speculative | None = None  # the draft model is a Hugging Face repository
 
     @property
     def gpus_per_node(self) -> int:

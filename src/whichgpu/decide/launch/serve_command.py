@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from whichgpu.catalog.engines.record import ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.speculative import file_setup, speculative_notes, speculative_words
 
 GGUF = ".gguf"
 # Options of prefill and decode workers that exchange KV caches, from https://docs.vllm.ai/en/latest/features/disagg_prefill.html
@@ -31,7 +32,8 @@ def serving_engines() -> tuple[str, ...]:
 
 def serve_words(options: LaunchOptions, engine: str, port: int | None = None) -> list[str]:
     """Return the words of the command line that launches one replica with an engine; a port of None is the engine's."""
-    serve = engine_record(engine).serve
+    record = engine_record(engine)
+    serve = record.serve
     words = [word.format(model=model_argument(options, serve)) for word in serve.command.split()]
     words += serve.fixed.split()
     for option, value in _sized_options(options, serve):
@@ -39,10 +41,22 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
     words += serve.precision.get(options.dtype, "").split()
     if options.kv_dtype != options.dtype:
         words += serve.kv_precision.get(options.kv_dtype or "", "").split()
+    words += speculative_words(options, record)
     words += WORKER_OPTIONS.get((engine, options.role), "").split()
     if options.nodes > 1:
         words += serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
     return words + (_option(serve, serve.port, str(port)) if port else [])
+
+
+def serve_line(options: LaunchOptions, engine: str, port: int | None = None, program: str = "") -> str:
+    """Return the shell code that starts one replica, under a `program` if given; writes the config file an engine needs first."""
+    return file_setup(options, engine_record(engine)) + program + shell_line(serve_words(options, engine, port))
+
+
+def container_words(options: LaunchOptions, engine: str, port: int) -> list[str]:
+    """Return the words that start one replica in a container: those of a shell if an engine's config file is written first."""
+    has_file = file_setup(options, engine_record(engine)) != ""
+    return ["sh", "-c", serve_line(options, engine, port)] if has_file else serve_words(options, engine, port)
 
 
 def node_setup(engine: str, rank: str, head: str) -> str:
@@ -86,6 +100,7 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         notes.append(
             f"Expert parallel: {record.name} uses all {_expert_ranks(options)} ranks, not {options.expert_parallel_size}."
         )
+    notes += speculative_notes(options, record)
     if options.role != "both":
         notes.append(f"A {options.role} worker: a router sends each prompt to a prefill worker, then to a decode worker.")
         if (engine, options.role) not in WORKER_OPTIONS:

@@ -6,7 +6,7 @@ from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.serve_command import node_setup, serve_words, shell_line
+from whichgpu.decide.launch.serve_command import node_setup, serve_line
 
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
 PORT = 8000  # The engine listens on this port.
@@ -53,7 +53,7 @@ def gpu_name(gpu: str) -> str:
 
 
 def _run(options: LaunchOptions, engine: str) -> str:
-    line = shell_line(serve_words(options, engine, PORT))
+    line = serve_line(options, engine, PORT)
     if options.nodes == 1:
         return line
     return node_setup(engine, "$SKYPILOT_NODE_RANK", '$(echo "$SKYPILOT_NODE_IPS" | head -n 1)') + line

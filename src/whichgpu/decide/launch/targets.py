@@ -15,7 +15,7 @@ from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, cr
 from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_placement
 from whichgpu.decide.launch.containers import check_image, docker_line, image_of, kubernetes_manifest, slurm_script
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
+from whichgpu.decide.launch.serve_command import serve_line, serve_notes, serving_engines
 from whichgpu.decide.launch.skypilot import release_note, service
 from whichgpu.decide.launch.text import comments, yaml
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS
@@ -65,7 +65,7 @@ def _engine_script(engine: str, plan: LaunchPlan) -> Files:
     if engine != plan.engine:  # Tokens of a step and memory share are those of the engine that was estimated.
         groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None) for one in plan.groups)
         plan = replace(plan, groups=groups)
-    return {f"{engine}.sh": _script(plan, engine, lambda options: shell_line(serve_words(options, engine)))}
+    return {f"{engine}.sh": _script(plan, engine, lambda options: serve_line(options, engine))}
 
 
 def _docker_script(plan: LaunchPlan) -> Files:
@@ -178,6 +178,7 @@ def _script(
         place = " ".join(filter(None, (one.provider, one.instance)))
         count = f"{one.copies} of these, each on {one.gpus_per_copy}x {one.gpu}" + (f" ({place})" if place else "")
         notes = [f"Weights: {one.model} in {one.dtype} ({weights})."] if weights else serve_notes(one, engine)
+        notes += [f"Speculative decoding is not set: {name} has no variable for it."] if name and one.speculative else []
         text += comments([count, *notes]) + line(one) + "\n"
     return text
 

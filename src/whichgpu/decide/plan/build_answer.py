@@ -117,7 +117,10 @@ def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
     if not failing:
         return sentence
     worst = min(failing, key=lambda one: one.met or 0.0)
-    return msg("plan.sentence-fails", what=sentence, model=worst.model, met=f"{worst.met or 0.0:.1%}")
+    values = {"what": sentence, "model": worst.model, "met": f"{worst.met or 0.0:.1%}"}
+    if worst.unshown:
+        return msg("plan.sentence-unshown", percentile=f"{worst.percentile:g}", low=f"{worst.met_low or 0.0:.1%}", **values)
+    return msg("plan.sentence-fails", **values)
 
 
 def _checks(plan: SolvedPlan) -> tuple[CheckRow, ...]:
@@ -148,11 +151,11 @@ def _check(plan: SolvedPlan, place: int, one: SimulatedModel) -> CheckRow:
         figures[name] = Figure(middle, min(*ends, middle), max(*ends, middle), "s", evidence.basis, evidence.sources)
     limits = {name: getattr(model.objectives, f"{name}_max") for name in figures}
     unsure = tuple(name for name, each in figures.items() if limits[name] and each.value <= limits[name] < each.high)
-    simulated = {name: getattr(one, name) for name in ("model", "percentile", "met", "holds", "requests", "foresight")}
+    simulated = {name: getattr(one, name) for name in ("model", "percentile", "met", "met_low", "holds", "requests", "foresight")}
     proven = MEDIAN if one.holds else FAST
     if plan.inputs.constraints.risk == "low" and one.holds and one.holds_slow:
         proven = SAFE_PROBABILITY
-    keeps = None if one.met is None else _probability(lambda quantile: at(quantile).holds, proven, fast.holds, slow.holds)
+    keeps = None if one.met is None else _probability(lambda quantile: at(quantile).meets, proven, fast.meets, slow.meets)
     return CheckRow(**simulated, **figures, unsure=unsure, keeps_objective=keeps)
 
 

@@ -120,7 +120,7 @@ def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:
 def _simulation_warnings(plan: SolvedPlan) -> Iterator[Message]:
     simulated = plan.trial.simulated
     for one in simulated:
-        if not one.holds:
+        if not one.meets:
             id = "plan.misses" if plan.question.headroom is not None else "plan.misses-anyway"
             seconds = {"ttft": format_seconds(one.ttft), "tpot": format_seconds(one.tpot)}
             yield msg(id, model=one.model, percentile=f"{one.percentile:g}", **seconds)

@@ -157,7 +157,11 @@ class OwnRow(msgspec.Struct, frozen=True):
 
 
 class CheckRow(msgspec.Struct, frozen=True):
-    """Simulation of a model under the plan: seconds at the percentile, and whether its objectives hold."""
+    """Simulation of a model under the plan: seconds at the percentile, and whether its objectives hold.
+
+    `met` is the share of requests that met every objective, `met_low` its lower bound with 95% confidence. The objectives hold if
+    that bound reaches the percentile.
+    """
 
     model: str
     percentile: float
@@ -167,9 +171,15 @@ class CheckRow(msgspec.Struct, frozen=True):
     met: float | None
     holds: bool
     requests: int
+    met_low: float | None = None
     unsure: tuple[str, ...] = ()  # objectives met by the value, but not by all of its range
     foresight: bool = False  # The objectives hold only if the router knows output lengths.
     keeps_objective: float | None = None  # probability that its objectives hold, at most 0.95; None without any
+
+    @property
+    def unshown(self) -> bool:
+        """Return whether enough simulated requests meet the objectives, but too few to show it with 95% confidence."""
+        return self.met is not None and (self.met_low or 0.0) < self.percentile / 100.0 <= self.met
 
 
 class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ fleet is simulated again with a router that uses input tokens alone, and the ans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 
 import msgspec
 import numpy as np
@@ -19,22 +20,25 @@ from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.constraints import Risk
 from whichgpu.decide.plan.capacity import ReplicaCapacity, stated_limits
-from whichgpu.decide.plan.routing import by_buckets, by_prompts, depends_on_outputs
+from whichgpu.decide.plan.routing import by_buckets, depends_on_outputs
+from whichgpu.decide.plan.routing import by_prompts as routing_by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
-from whichgpu.decide.plan.solver.problem import Floats, Solution
+from whichgpu.decide.plan.solver.problem import Bools, Floats, Solution
 from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.decide.plan.traffic import DrawnLengths
 from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.serving.confidence import met_share, requests_to_show
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.kv_transfer import port_of
-from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, ReplicaPool
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
-REQUESTS, MIN_REQUESTS = 4000, 300  # Simulated requests per model (enough for p95), least per group.
+REQUESTS, MIN_REQUESTS = 4000, 300  # Simulated requests per model (enough for p99), least per group.
+MAX_RUNS, SEED_STEP = 8, 7919  # Most independent runs of one fleet, and the difference between their seeds.
 WARM_UP = 0.1  # This share of the requests, from the first, is not counted.
 REQUESTS_PER_SLOT = 12  # Least simulated requests per batch slot, so that batches fill and empty.
 MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a trace.
@@ -57,7 +61,8 @@ class Latencies(msgspec.Struct, frozen=True):
 class SimulatedModel(msgspec.Struct, frozen=True):
     """A model's requests under the plan: seconds at the objectives' percentile, and the share that met all objectives.
 
-    A refused request counts in `met` as a miss. `holds` if `met` is no less than the percentile and none was refused.
+    A refused request counts in `met` as a miss. `meets` if `met` is no less than the percentile and none was refused; `holds` if
+    that is shown with 95% confidence: if `met_low`, the lower bound of `met`, is no less than the percentile.
     """
 
     model: str
@@ -66,6 +71,8 @@ class SimulatedModel(msgspec.Struct, frozen=True):
     tpot: float
     latency: float
     met: float | None
+    met_low: float | None
+    meets: bool
     holds: bool
     requests: int
     worst: str = ""  # the objective nearest its limit
@@ -84,9 +91,9 @@ def simulate_plan(
     """
     results = []
     for model in range(len(formulation.models)):
-        one = simulate_model(formulation, solution, model, seed)
+        one = show_objectives(formulation, solution, model, seed)
         if risk == "low" and one.holds:
-            slow = simulate_model(formulation, solution, model, seed, SAFE_PROBABILITY)
+            slow = show_objectives(formulation, solution, model, seed, SAFE_PROBABILITY)
             one = replace(one, holds_slow=slow.holds)
         results.append(one)
         if progress:
@@ -94,10 +101,48 @@ def simulate_plan(
     return tuple(results)
 
 
+def show_objectives(
+    formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN
+) -> SimulatedModel:
+    """Return a simulation of one model's replicas with further runs of other requests, while it is not clear if objectives hold.
+
+    It is clear if the lower bound of the share that meets them reaches the percentile, if the share itself does not, or if the
+    bound would stay below after the most runs.
+    """
+    served, run = _model_run(formulation, solution, model, quantile)
+    runs = [run.latencies(seed)]
+    one = summarise(served, runs)
+    while one.meets and not one.holds and _may_show(one, len(runs)):
+        runs.append(run.latencies(seed + SEED_STEP * len(runs)))
+        one = summarise(served, runs)
+    if one.holds and run.foresees_outputs:
+        one = replace(one, foresight=not summarise(served, [run.latencies(seed, by_prompts=True)]).meets)
+    return one
+
+
+def _may_show(one: SimulatedModel, runs: int) -> bool:
+    """Return whether more runs may show that objectives hold: the bound's distance falls with the root of the number of runs.
+
+    Half of that distance counts, since the share itself may rise with more runs.
+    """
+    if one.met is None or one.met_low is None or runs >= MAX_RUNS:
+        return False
+    distance = (one.met - one.met_low) * sqrt(runs / MAX_RUNS)
+    return one.met - distance / 2.0 >= one.percentile / 100.0
+
+
 def simulate_model(
     formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN
 ) -> SimulatedModel:
-    """Return a simulation of one model's replicas, whose steps take as long as at this quantile of their range."""
+    """Return one simulated run of one model's replicas, whose steps take as long as at this quantile of their range."""
+    served, run = _model_run(formulation, solution, model, quantile)
+    return summarise(served, [run.latencies(seed)])
+
+
+def _model_run(
+    formulation: Formulation, solution: Solution, model: int, quantile: float
+) -> tuple[ServedModel, _GroupsRun | _FleetRun]:
+    """Return one model and its replicas at its busiest load level, ready to be simulated: as one fleet or group by group."""
     served, level, buckets = formulation.models[model], formulation.busiest(model), formulation.buckets_of(model)
     demand = formulation.problem.demand[level, buckets]
     groups = [
@@ -106,62 +151,84 @@ def simulate_model(
         if column.model == model and solution.counts[level, j] > 0 and solution.shares[level, j].any()
     ]
     replicas = [int(solution.counts[level, j]) * column.replicas for j, column in groups]
-    shares = [solution.shares[level, j, buckets] for j, _ in groups]
-    disaggregated = any(column.replica.role != "both" for _, column in groups)
-    if len(groups) > 1 and (max(replicas) <= MAX_REPLICAS or disaggregated):
-        columns = [column for _, column in groups]
-        return _simulate_together(formulation, served, columns, replicas, demand, np.array(shares), seed, quantile)
-    total, results = float(demand.sum()), []
-    for place, (_, column) in enumerate(groups):
-        mine = demand * shares[place]
-        rate = float(mine.sum())
-        if rate <= 0:
-            continue
-        count = min(replicas[place], MAX_REPLICAS)
-        requests = int(max(MIN_REQUESTS, REQUESTS * rate / total))
-        requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * max_batch(column)))
-        arrivals = _arrivals(served, mine / rate, rate * count / replicas[place], requests, seed + place)
-        longest = max(prompt + output for _, prompt, output, _ in arrivals)
-        outcome = server(formulation, served, column, count, longest, quantile).run(iter(arrivals))
-        results.append(replace(_latencies(outcome, requests), weight=rate / total))
-    return summarise(served, results)
+    columns = [column for _, column in groups]
+    shares = np.array([solution.shares[level, j, buckets] for j, _ in groups]).reshape(len(groups), len(demand))
+    disaggregated = any(column.replica.role != "both" for column in columns)
+    together = len(groups) > 1 and (max(replicas) <= MAX_REPLICAS or disaggregated)
+    kind = _FleetRun if together else _GroupsRun
+    return served, kind(formulation, served, columns, replicas, demand, shares, quantile)
 
 
-def _simulate_together(
-    formulation: Formulation,
-    served: ServedModel,
-    columns: list[Column],
-    replicas: list[int],
-    demand: Floats,
-    shares: Floats,
-    seed: int,
-    quantile: float,
-) -> SimulatedModel:
-    """Return a simulation of one model's groups of replicas behind one router; `shares` are [groups, buckets]."""
-    rates, buckets = shares @ demand, served.traffic.buckets
-    total = float(demand.sum())
-    needed = [
-        max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * max_batch(column)) * total / rate
-        for n, column, rate in zip(replicas, columns, rates, strict=True)
-        if rate > 0
-    ]
-    count = int(min(4 * REQUESTS, max(REQUESTS, *needed)))
-    arrivals = _arrivals(served, demand, total, count, seed)
-    pools = []
-    for place, column in enumerate(columns):
-        longest = max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
-        engine = server(formulation, served, column, 1, longest, quantile)
-        weight = max(float(rates[place]) / replicas[place], 1e-9)
-        pools.append(_pool(formulation, served, column, engine, replicas[place], weight, f"{place}"))
+class _GroupsRun(msgspec.Struct, frozen=True):
+    """A model's groups of replicas, each simulated by itself with its share of the load; `shares` are [groups, buckets]."""
 
-    def simulate(routing: FleetRouting) -> SimulatedModel:
+    formulation: Formulation
+    served: ServedModel
+    columns: list[Column]
+    replicas: list[int]
+    demand: Floats
+    shares: Floats
+    quantile: float
+
+    @property
+    def foresees_outputs(self) -> bool:
+        """Return whether requests are routed by output lengths, which no router knows in advance."""
+        return False
+
+    def latencies(self, seed: int, by_prompts: bool = False) -> list[Latencies]:
+        """Return the latencies of each group with requests drawn from a seed."""
+        total, results = float(self.demand.sum()), []
+        for place, column in enumerate(self.columns):
+            mine = self.demand * self.shares[place]
+            rate = float(mine.sum())
+            if rate <= 0:
+                continue
+            count = min(self.replicas[place], MAX_REPLICAS)
+            requests = int(max(MIN_REQUESTS, _least_requests(self.served) * rate / total))
+            requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * max_batch(column)))
+            arrivals = _arrivals(self.served, mine / rate, rate * count / self.replicas[place], requests, seed + place)
+            longest = max(prompt + output for _, prompt, output, _ in arrivals)
+            engine = server(self.formulation, self.served, column, count, longest, self.quantile)
+            results.append(replace(_latencies(engine.run(iter(arrivals)), requests), weight=rate / total))
+        return results
+
+
+class _FleetRun(_GroupsRun, frozen=True):
+    """A model's groups of replicas behind one router."""
+
+    @property
+    def foresees_outputs(self) -> bool:
+        """Return whether the plan's shares depend on output lengths, which no router knows in advance."""
+        return self.served.objectives.any and depends_on_outputs(self.served.traffic.buckets, self.shares)
+
+    def latencies(self, seed: int, by_prompts: bool = False) -> list[Latencies]:
+        """Return the latencies of the fleet with requests drawn from a seed, routed by the plan's shares or by input tokens."""
+        served, buckets, shares = self.served, self.served.traffic.buckets, self.shares
+        rates, total = shares @ self.demand, float(self.demand.sum())
+        needed = [
+            max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * max_batch(column)) * total / rate
+            for n, column, rate in zip(self.replicas, self.columns, rates, strict=True)
+            if rate > 0
+        ]
+        count = int(min(4 * REQUESTS, max(_least_requests(served), *needed)))
+        pools = []
+        for place, column in enumerate(self.columns):
+            longest = max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
+            engine = server(self.formulation, served, column, 1, longest, self.quantile)
+            weight = max(float(rates[place]) / self.replicas[place], 1e-9)
+            pools.append(_pool(self.formulation, served, column, engine, self.replicas[place], weight, f"{place}"))
+        routing = routing_by_prompts(buckets, self.demand, shares) if by_prompts else by_buckets(buckets, shares)
+        arrivals = _arrivals(served, self.demand, total, count, seed)
         outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals)).served
-        return summarise(served, [_latencies(outcome, count)])
+        return [_latencies(outcome, count)]
 
-    planned = simulate(by_buckets(buckets, shares))
-    if not planned.holds or not served.objectives.any or not depends_on_outputs(buckets, shares):
-        return planned
-    return replace(planned, foresight=not simulate(by_prompts(buckets, demand, shares)).holds)
+
+def _least_requests(served: ServedModel) -> int:
+    """Return how many requests of a model are simulated at least: enough to show its percentile if all of them meet it."""
+    if not served.objectives.any:
+        return REQUESTS
+    needed = requests_to_show(served.objectives.percentile / 100.0) / (1.0 - WARM_UP)
+    return int(np.clip(2.0 * needed, REQUESTS, 4 * REQUESTS))
 
 
 def _pool(
@@ -262,22 +329,46 @@ def max_batch(column: Column) -> int:
     return max(1, int(column.replica.batches.max()))
 
 
-def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
-    """Return a model's latency percentiles in seconds over all its groups of replicas, and whether its objectives hold."""
+def summarise(served: ServedModel, runs: Sequence[Sequence[Latencies]]) -> SimulatedModel:
+    """Return a model's latency percentiles in seconds over all its groups of replicas and runs, and whether objectives hold."""
     objectives, limits = served.objectives, stated_limits(served.objectives)
+    groups = [replace(one, weight=one.weight / len(runs)) for run in runs for one in run]
     ttft, tpot, latency = (
         _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
         for name in ("ttft", "tpot", "latency")
     )
-    met = _share_met(groups, limits) if objectives.any else None
     seconds = {"ttft": ttft, "tpot": tpot, "latency": latency}
     margins = {name: 1.0 - seconds[name] / limit for name, limit in limits.items() if limit}
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
-    percentile_holds = met is None or met >= objectives.percentile / 100.0 - ROUNDING
-    none_refused = not any(one.refused for one in groups)
-    holds = percentile_holds and none_refused and all(margin >= 0 for margin in margins.values())
-    requests, margin = sum(len(one.ttft) for one in groups), margins.get(worst, 0.0)
-    return SimulatedModel(served.name, objectives.percentile, ttft, tpot, latency, met, holds, requests, worst, margin)
+    meets = not any(one.refused for one in groups) and all(margin >= 0 for margin in margins.values())
+    met, holds = None, meets
+    if objectives.any:
+        met = met_share([(_within(one, limits), one.weight) for one in groups])
+        percentile = objectives.percentile / 100.0 - ROUNDING
+        meets = meets and met.value >= percentile
+        holds = meets and met.low >= percentile
+    return SimulatedModel(
+        model=served.name,
+        percentile=objectives.percentile,
+        ttft=ttft,
+        tpot=tpot,
+        latency=latency,
+        met=None if met is None else met.value,
+        met_low=None if met is None else met.low,
+        meets=meets,
+        holds=holds,
+        requests=sum(len(one.ttft) for one in groups),
+        worst=worst,
+        margin=margins.get(worst, 0.0),
+    )
+
+
+def _within(group: Latencies, limits: Mapping[str, float]) -> Bools:
+    """Return whether each request of a group met all objectives (`limits` in seconds)."""
+    good: Bools = np.ones(len(group.ttft), dtype=bool)
+    for name, limit in limits.items():
+        good &= getattr(group, name) <= limit
+    return good
 
 
 def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
@@ -291,14 +382,3 @@ def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
     order = np.argsort(values)
     at = np.searchsorted(np.cumsum(weights[order]), percentile / 100.0 * weights.sum())
     return float(values[order][min(at, len(values) - 1)])
-
-
-def _share_met(groups: list[Latencies], limits: dict[str, float]) -> float:
-    """Return the share of a model's requests that meet all objectives (`limits` in seconds), over its groups of replicas."""
-    total = 0.0
-    for group in groups:
-        good = np.ones(len(group.ttft), dtype=bool)
-        for name, limit in limits.items():
-            good &= getattr(group, name) <= limit
-        total += group.weight * float(good.mean()) if len(good) else 0.0
-    return total

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whichgpu.base.names import unknown_word
-from whichgpu.workload.layer_pattern import attention_layers, recurrent_layers
+from whichgpu.workload.layer_pattern import attention_layers, full_attention_shape, full_layers, recurrent_layers
 from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel
@@ -38,7 +38,8 @@ def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
     >>> kv_bytes_per_token(llama) // 1024
     128
     """
-    return (attention_layers(shape) - shape.kv_shared) * _layer_token_bytes(shape, precision, tp=1)
+    full, local = _layers(shape, 1)
+    return local * _layer_token_bytes(shape, precision, 1) + full * _full_layer_token_bytes(shape, precision, 1)
 
 
 def state_bytes(shape: Transformer, precision: str = "bf16", tp: int = 1) -> int:
@@ -73,12 +74,13 @@ def kv_bytes(
     layout = parallel or Parallel()
     token = _layer_token_bytes(shape, precision, layout.tp)
     own = -(-context // layout.cp)
-    full, local = _layers(shape, layout.pp, windowed)
-    tokens = full * cached_tokens(own, 0, block) + local * cached_tokens(own, shape.window, block)
+    full, local = _layers(shape, layout.pp)
+    stored = full * cached_tokens(own, 0, block) * _full_layer_token_bytes(shape, precision, layout.tp)
+    stored += local * cached_tokens(own, shape.window if windowed else 0, block) * token
     if shape.encoder_layers:
-        tokens += (full + local) * cached_tokens(source or shape.encoder_context or context, 0, block)
+        stored += (full + local) * cached_tokens(source or shape.encoder_context or context, 0, block) * token
     states = -(-state_bytes(shape, precision, layout.tp) // layout.pp)
-    return sequences * (tokens * token + states)
+    return sequences * (stored + states)
 
 
 def cached_tokens(context: int, window: int, block: int) -> int:
@@ -101,13 +103,15 @@ def admission_bytes(
     tokens in flight and a block, since blocks that leave the window are freed only when a step has ended.
     """
     layout = parallel or Parallel()
-    full, local = _layers(shape, layout.pp, windowed=True)
+    full, local = _layers(shape, layout.pp)
     size = max(1, _group_layers(full, local))
-    blocks = -(-full // size) * -(-context // block)
+    token, wide = (count(shape, precision, layout.tp) for count in (_layer_token_bytes, _full_layer_token_bytes))
+    longer = max(1, token // wide) if local else 1  # Pages of all layers have the same bytes, so narrow ones hold more tokens.
+    granted = -(-full // size) * -(-context // (longer * block)) * longer * wide
     if local:
-        blocks += -(-local // size) * (-(-min(context, shape.window - 1 + in_flight) // block) + 1)
+        granted += -(-local // size) * (-(-min(context, shape.window - 1 + in_flight) // block) + 1) * token
     states = -(-state_bytes(shape, precision, layout.tp) // layout.pp)
-    return blocks * size * block * _layer_token_bytes(shape, precision, layout.tp) + states
+    return granted * size * block + states
 
 
 def _group_layers(full: int, local: int) -> int:
@@ -120,23 +124,16 @@ def _group_layers(full: int, local: int) -> int:
     return more if more < 1.5 * fewer or not fewer else fewer
 
 
-def full_layers(shape: Transformer, without: int = 0) -> int:
-    """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2).
-
-    The last `without` layers are left out.
-    """
-    if not shape.window:
-        return attention_layers(shape) - without
-    return (shape.layers - without) // shape.global_every if shape.global_every else 0
-
-
-def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
+def _layers(shape: Transformer, pp: int) -> tuple[int, int]:
     """Return the number of layers with full attention and with a sliding window on the fullest pipeline stage."""
     stage = -(-(attention_layers(shape) - shape.kv_shared) // pp)
-    if not windowed:
-        return stage, 0
     full = min(stage, -(-full_layers(shape, shape.kv_shared) // pp))
     return full, stage - full
+
+
+def _full_layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
+    """Return one token's bytes in a layer with full attention, which may have other heads."""
+    return _layer_token_bytes(full_attention_shape(shape), precision, tp)
 
 
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:

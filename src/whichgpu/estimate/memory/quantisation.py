@@ -24,7 +24,7 @@ import msgspec
 
 from whichgpu.base.names import unknown_word
 from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, GgufModelTraits, tensor_type
-from whichgpu.workload.layer_pattern import layer_parts
+from whichgpu.workload.layer_pattern import full_attention_shape, has_full_attention, layer_parts
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters, indexer_matrices, recurrent_matrices
 from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, WeightBlock
@@ -157,7 +157,8 @@ def layer_matrices(shape: Transformer) -> Iterator[MatrixGroup]:
     for layer in range(shape.layers):
         parts = layer_parts(shape, layer)
         if parts.attention:
-            yield from _attention_matrices(shape, layer)
+            own = full_attention_shape(shape) if has_full_attention(shape, layer) else shape
+            yield from _attention_matrices(own, layer)
         if parts.recurrent:
             for rows, columns in recurrent_matrices(shape):
                 yield MatrixGroup("ssm", layer, rows * columns, rows)
@@ -189,7 +190,8 @@ def _attention_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]
         yield MatrixGroup("attn_q", layer, h * query, h)
         if layer < shape.layers - shape.kv_shared:
             yield MatrixGroup("attn_k", layer, h * key, h)
-            yield MatrixGroup("attn_v", layer, h * key, h)
+            if not shape.keys_are_values:
+                yield MatrixGroup("attn_v", layer, h * key, h)
     yield MatrixGroup("attn_output", layer, h * query, query)
 
 

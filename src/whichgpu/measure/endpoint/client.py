@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,24 @@ READ_BYTES = 1 << 16  # Largest piece of an answer read at once.
 # Token ids of prompts: above special tokens, below the vocabulary of common models (assumed).
 FIRST_TOKEN, LAST_TOKEN = 1000, 20_000
 WORDS = ("time", "house", "water", "light", "stone", "river", "table", "green", "paper", "music")  # About one token each.
-# Ways to ask for a completion, the most exact first: paths and whether the prompt is a list of token ids.
-FORMS = (("/completions", True), ("/completions", False), ("/chat/completions", False))
+
+
+class CompletionForm(NamedTuple):
+    """How a completion is requested: the path, whether the prompt is token ids, and whether the answer's length is forced.
+
+    The last one (`ignore_eos`) is an extension of vLLM, SGLang and llama.cpp that strict servers refuse.
+    """
+
+    path: str
+    has_ids: bool
+    is_forced: bool = True
+
+
+FORMS = tuple(  # The most exact first.
+    CompletionForm(path, has_ids, is_forced)
+    for is_forced in (True, False)
+    for path, has_ids in (("/completions", True), ("/completions", False), ("/chat/completions", False))
+)
 
 
 class StreamedAnswer(msgspec.Struct, frozen=True):
@@ -108,16 +124,11 @@ class EndpointClient:
             self._connection.close()
             raise failure(self._address, f"{path}: {problem}") from problem
 
-    def complete(self, form: tuple[str, bool], model: str, tokens_in: int, tokens_out: int, seed: int) -> StreamedAnswer:
+    def complete(self, form: CompletionForm, model: str, tokens_in: int, tokens_out: int, seed: int) -> StreamedAnswer:
         """Return the timing of one streamed completion of random input; raise `RefusedForm` if the form is not accepted."""
-        path, is_ids = form
-        body = json.dumps(_body(path, is_ids, model, tokens_in, tokens_out, seed)).encode()
+        body = json.dumps(_body(form, model, tokens_in, tokens_out, seed)).encode()
         try:
-            if self._connection.sock is None:
-                self._connection.connect()
-            sent = time.perf_counter()
-            self._connection.request("POST", self._address.prefix + path, body, self._headers)
-            response = self._connection.getresponse()
+            sent, response = self._post(self._address.prefix + form.path, body)
             if response.status != 200:
                 reply = response.read(MAX_ANSWER_BYTES)
                 if response.status in (400, 404, 405, 422):
@@ -129,20 +140,35 @@ class EndpointClient:
             raise failure(self._address, str(problem) or type(problem).__name__) from problem
         return _timing(sent, pieces, tokens_in, self._address)
 
+    def _post(self, path: str, body: bytes) -> tuple[float, http.client.HTTPResponse]:
+        """Return when a request was sent, and its response; a connection closed since the last request is opened again."""
+        is_new = self._connection.sock is None
+        if is_new:
+            self._connection.connect()
+        sent = time.perf_counter()
+        try:
+            self._connection.request("POST", path, body, self._headers)
+            return sent, self._connection.getresponse()
+        except (ConnectionError, http.client.NotConnected):  # llama.cpp closes one that was silent for five seconds.
+            self._connection.close()
+            if is_new:
+                raise
+        return self._post(path, body)
+
 
 def failure(address: Address, why: str) -> NoAnswer:
     """Return the error of a server that cannot be measured."""
     return NoAnswer("endpoint-failed", msg("error.endpoint-failed", url=address.url, why=why[:300]), msg("hint.endpoint-failed"))
 
 
-def _body(path: str, is_ids: bool, model: str, tokens_in: int, tokens_out: int, seed: int) -> dict[str, Any]:
+def _body(form: CompletionForm, model: str, tokens_in: int, tokens_out: int, seed: int) -> dict[str, Any]:
     """Return a request of random input, so that no prefix cache answers it, and of a fixed number of output tokens."""
     draw = random.Random(seed)
-    ids = [draw.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(tokens_in)] if is_ids else []
-    text = "" if is_ids else " ".join(draw.choices(WORDS, k=tokens_in))
-    prompt = {"messages": [{"role": "user", "content": text}]} if path.startswith("/chat") else {"prompt": ids or text}
-    fixed_length = {"max_tokens": tokens_out, "ignore_eos": True, "temperature": 0.0}
-    return {"model": model, **prompt, **fixed_length, "stream": True, "stream_options": {"include_usage": True}}
+    ids = [draw.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(tokens_in)] if form.has_ids else []
+    text = "" if form.has_ids else " ".join(draw.choices(WORDS, k=tokens_in))
+    prompt = {"messages": [{"role": "user", "content": text}]} if form.path.startswith("/chat") else {"prompt": ids or text}
+    length = {"max_tokens": tokens_out, "temperature": 0.0, **({"ignore_eos": True} if form.is_forced else {})}
+    return {"model": model, **prompt, **length, "stream": True, "stream_options": {"include_usage": True}}
 
 
 def _pieces(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.base.messages import Language
-from whichgpu.base.units import format_amount
+from whichgpu.base.units import format_amount, significant
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface.candidate_cells import user_wait
@@ -14,6 +14,8 @@ from whichgpu.surface.charts.point_labels import LABEL_PLACE, LABEL_SIZE, NARROW
 HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # Ends of the months of a year, in hours.
 HEIGHT = 340  # Height of a chart in pixels.
 POINT = ("name", "machine", "time", "cost")
+# Mark of a 90% range.
+RANGE_MARK = {"type": "rule", "color": SOFT, "strokeWidth": 1.2, "opacity": 0.6, "aria": False}
 
 
 def front_chart(answer: RecommendAnswer, language: Language) -> Spec:
@@ -62,13 +64,22 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
         "encoding": {
             "x": x, "y": y,
             "tooltip": tips(
-                ("name", text("web.tip-gpus")), ("machine", text("web.tip-machine")), ("cost", y["title"]), ("time", x["title"])
+                ("name", text("web.tip-gpus")), ("machine", text("web.tip-machine")), ("cost", y["title"]), ("time", x["title"]),
+                ("range", text("web.column-range")),
             ),
             "color": {**kind, "scale": {"domain": kinds, "range": [CHOSEN, COLOURS[0], SOFT]}},
             "shape": {**kind, "scale": {"domain": kinds, "range": ["diamond", "circle", "square"]}},
             "size": {**kind, "scale": {"domain": kinds, "range": [320, 110, 70]}},
         },
     }  # fmt: skip
+    time_ranges = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
+    cost_ranges = {"x": x, "y": {**y, "field": "low_cost"}, "y2": {"field": "high_cost"}}
+    spans = [point for point in points if point["low"] < point["high"]]
+    ranges = [
+        {"data": {"values": spans}, "mark": RANGE_MARK, "encoding": encoding}
+        for encoding in (time_ranges, *(() if is_service else (cost_ranges,)))
+        if spans
+    ]
     line = {
         "data": {"values": front},
         "mark": {"type": "line", "color": COLOURS[0], "strokeWidth": 1.5, "strokeDash": [4, 3]},
@@ -82,16 +93,22 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     }
     cheapest = format_amount(answer.answer.cost.amount)
     description = text("web.described-front", n=len(points), name=best["name"], cost=cheapest, currency=currency)
-    return picture(description, HEIGHT, layer=[line, marks, names])
+    return picture(description, HEIGHT, layer=[*ranges, line, marks, names])
 
 
 def _point(one: Candidate, is_service: bool, language: Language) -> Spec:
-    return {
+    wait, scale = (user_wait(one), 1e3) if is_service else (one.run_time, 1 / 3600)
+    low, high = significant(wait.low * scale), significant(wait.high * scale)
+    point = {
         "name": f"{one.gpus}× {one.gpu_name}",
         "machine": language.listed(filter(None, (one.provider, one.instance, one.region, language.text(f"term.{one.term}")))),
-        "time": float(f"{(user_wait(one).value * 1e3 if is_service else one.run_time.value / 3600):.4g}"),
+        "time": float(f"{wait.value * scale:.4g}"),
         "cost": float(one.cost_per_month.amount if is_service else one.cost.amount),
-    }
+        "low": float(f"{wait.low * scale:.4g}"), "high": float(f"{wait.high * scale:.4g}"),
+        "range": language.text("web.range", low=low, high=high),
+    }  # fmt: skip
+    costs = {} if is_service else {"low_cost": float(one.cost.low), "high_cost": float(one.cost.high)}
+    return point | costs
 
 
 def _same(one: Spec, other: Spec) -> bool:

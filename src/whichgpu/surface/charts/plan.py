@@ -5,15 +5,16 @@ from __future__ import annotations
 from whichgpu.base.messages import Language
 from whichgpu.base.units import significant
 from whichgpu.decide.plan.plan_answer import PlanAnswer
-from whichgpu.surface.charts.palette import ACCENT, CARD, CHOSEN, COLOURS, SOFT
+from whichgpu.surface.charts.palette import ACCENT, CARD, CHOSEN, COLOURS, INK, SOFT
 from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, row_names, tips
 
 
 def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
     """Return the chart of `plan --plot`: GPUs by hour of the day, or else cost by GPU type; and cost by latency objective."""
     text = language.text
-    draw = hours_picture if len(answer.timeline) > 1 else alone_picture
-    panels = [(text("chart.plan"), draw(answer, language))]
+    by_hour = len(answer.timeline) > 1
+    first = hours_picture(answer, language) if by_hour else alone_picture(answer, language)
+    panels = [(text("chart.plan" if by_hour else "chart.plan-alone"), first)]
     if len(answer.curve) > 1:
         goal = text(f"plan.goal-{answer.curve[0].objective}")
         panels.append((text("chart.plan-curve", goal=goal), objective_picture(answer, language)))
@@ -24,15 +25,20 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
     """Return a chart of the GPUs in use in each hour, stacked by type, and of the request rate."""
     text = language.text
     kinds = list(dict.fromkeys(name for hour in answer.timeline for name in hour.gpus))
-    bars = [{"hour": hour.hour, "gpu": name, "gpus": count} for hour in answer.timeline for name, count in hour.gpus.items()]
-    rates = [{"hour": hour.hour, "rate": round(hour.rate, 3)} for hour in answer.timeline]
-    axis = {"labelAngle": 0, "labelOverlap": True}
-    x: Spec = {"field": "hour", "type": "ordinal", "title": text("web.axis-hour"), "axis": axis}
+    bars = [
+        {"hour": hour.hour, "end": hour.hour + 1, "gpu": name, "gpus": count}
+        for hour in answer.timeline
+        for name, count in hour.gpus.items()
+    ]
+    rates = [{"hour": hour.hour, "middle": hour.hour + 0.5, "rate": round(hour.rate, 3)} for hour in answer.timeline]
+    ends = [answer.timeline[0].hour, answer.timeline[-1].hour + 1]
+    axis = {"tickMinStep": 1, "tickCount": 12, "grid": False}
+    x = quantity("hour", text("web.axis-hour"), axis=axis, bin="binned", scale={"domain": ends, "nice": False})
     bar = {
         "data": {"values": bars},
         "mark": {"type": "bar", "stroke": CARD, "strokeWidth": 1},
         "encoding": {
-            "x": x, "y": quantity("gpus", text("web.axis-gpus"), stack="zero", axis={"tickMinStep": 1}),
+            "x": x, "x2": {"field": "end"}, "y": quantity("gpus", text("web.axis-gpus"), stack="zero", axis={"tickMinStep": 1}),
             "color": coloured("gpu", kinds),
             "tooltip": tips(("hour", x["title"]), ("gpu", text("web.tip-gpu")), ("gpus", text("web.axis-gpus"))),
         },
@@ -41,7 +47,8 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
         "data": {"values": rates},
         "mark": {"type": "line", "color": CHOSEN, "strokeWidth": 2, "point": {"color": CHOSEN, "shape": "diamond", "size": 40}},
         "encoding": {
-            "x": x, "y": quantity("rate", text("web.axis-rate-asked"), axis={"titleColor": CHOSEN, "grid": False}),
+            "x": quantity("middle", x["title"]),
+            "y": quantity("rate", text("web.axis-rate-asked"), axis={"titleColor": CHOSEN, "grid": False}),
             "tooltip": tips(("hour", x["title"]), ("rate", text("web.axis-rate-asked"))),
         },
     }  # fmt: skip
@@ -51,13 +58,14 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
 
 def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
     """Return a chart of the plan's hourly cost against that of a fleet with each type of GPU alone."""
-    text, currency = language.text, answer.bound.currency
+    text, currency, cost = language.text, answer.bound.currency, answer.cost_per_hour
     mine = text("web.this-plan")
     rows = [(one.gpu_name, one.cost_per_hour, one.gpus) for one in answer.alone if one.cost_per_hour is not None]
     points = [
-        {"who": mine, "mine": True, "cost": float(answer.cost_per_hour.amount), "gpus": sum(row.gpus for row in answer.groups)}
-    ]
-    points += [{"who": name, "cost": float(cost.amount), "gpus": gpus} for name, cost, gpus in rows]
+        {"who": mine, "mine": True, "cost": float(cost.amount), "gpus": sum(row.gpus for row in answer.groups),
+         "low": float(cost.low), "high": float(cost.high), "end": float(cost.high)}
+    ]  # fmt: skip
+    points += [{"who": name, "cost": float(alone.amount), "gpus": gpus, "end": float(alone.amount)} for name, alone, gpus in rows]
     points.sort(key=lambda one: float(str(one["cost"])))
     order = [str(one["who"]) for one in points]
     x = quantity("cost", text("web.axis-an-hour", currency=currency))
@@ -72,11 +80,15 @@ def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
     }  # fmt: skip
     words = {
         "mark": {"type": "text", "align": "left", "dx": 5, "color": SOFT},
-        "encoding": {"x": x, "y": y, "text": {"field": "cost", "format": ".3~g"}},
+        "encoding": {"x": quantity("end", x["title"]), "y": y, "text": {"field": "cost", "format": ".3~g"}},
     }
-    cost = significant(float(answer.cost_per_hour.amount))
-    description = text("web.described-alone", n=len(rows), cost=cost, currency=currency)
-    return picture(description, 26 * len(points), width=460, data={"values": points}, layer=[bar, words])
+    range_ = {
+        "transform": [{"filter": "datum.low < datum.high"}],
+        "mark": {"type": "rule", "color": INK, "strokeWidth": 1.5},
+        "encoding": {"x": quantity("low", x["title"]), "x2": {"field": "high"}, "y": y},
+    }
+    description = text("web.described-alone", n=len(rows), cost=significant(float(cost.amount)), currency=currency)
+    return picture(description, 26 * len(points), width=460, data={"values": points}, layer=[bar, range_, words])
 
 
 def objective_picture(answer: PlanAnswer, language: Language) -> Spec:

@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]  # Left, top, right, bottom, in pixels.
 
 def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, width: float = WIDTH - 60) -> None:
     """Add a label position to each point with free space beside it, in the order of `kinds`; both axes are logarithmic."""
-    xs, ys = _positions([one["time"] for one in points], width), _positions([-one["cost"] for one in points], height)
+    xs, ys = _coordinates(points, height, width)
     dots: list[Box] = [(x - 7, y - 7, x + 7, y + 7) for x, y in zip(xs, ys, strict=True)]
     names: list[Box] = []
     order = [place for kind in kinds for place, one in enumerate(points) if one["kind"] == kind]
@@ -35,12 +35,19 @@ def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, w
             names.append(box)
 
 
-def _positions(values: Sequence[float], size: float) -> list[float]:
-    """Return pixel positions of values on a logarithmic axis of `size` pixels; negated values are on a vertical axis."""
-    logs = [log(abs(value)) if value else 0.0 for value in values]
-    logs = [-one for one in logs] if values and values[0] < 0 else logs
+def _coordinates(points: Sequence[Point], height: float, width: float) -> tuple[list[float], list[float]]:
+    """Return the pixel positions of points from the left and from the top; both axes have room for their 90% ranges."""
+    times = [end for one in points for end in (one["low"], one["high"])]
+    costs = [one[name] for one in points for name in ("low_cost", "high_cost") if name in one]
+    ys = _positions([one["cost"] for one in points], costs, height)
+    return _positions([one["time"] for one in points], times, width), [height - y for y in ys]
+
+
+def _positions(values: Sequence[float], ends: Sequence[float], size: float) -> list[float]:
+    """Return pixel positions of values on a logarithmic axis of `size` pixels that also has room for `ends`."""
+    logs = [log(value) if value > 0 else 0.0 for value in (*values, *ends)]
     low, span = min(logs, default=0.0), (max(logs, default=0.0) - min(logs, default=0.0)) or 1.0
-    return [PADDING + (one - low) / span * (size - 2 * PADDING) for one in logs]
+    return [PADDING + (one - low) / span * (size - 2 * PADDING) for one in logs[: len(values)]]
 
 
 def _box(x: float, y: float, wide: float, spot: tuple[str, float, float]) -> Box:

@@ -68,6 +68,11 @@ def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Sp
         for point in serving.curve
         for line, seconds in zip(lines, getattr(point, metric), strict=True)
     ]  # fmt: skip
+    spans = [
+        {"rate": float(f"{serving.load.rate:.4g}"), "line": line, "low": figure.low * 1e3, "high": figure.high * 1e3}
+        for line, figure in getattr(serving, metric).items()
+        if 0 < figure.low < figure.high and line in lines
+    ]
     now = {"data": {"values": [{"rate": float(f"{serving.load.rate:.4g}"), "said": text("web.now")}]}}
     x = quantity("rate", text("web.axis-rate-asked"), axis={"tickCount": 6})
     y = quantity("ms", text("web.axis-ms"), log=True, axis={"format": THREE_DIGITS, "tickCount": 5})
@@ -79,6 +84,11 @@ def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Sp
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": coloured("line", lines), "shape": shaped("line", lines), "tooltip": titles},
+        },
+        {  # The 90% ranges at the requested rate, which overlap: that of p50 is the widest.
+            "data": {"values": spans},
+            "mark": {"type": "rule", "opacity": 0.55, "strokeWidth": {"expr": f"10 - 4 * indexof({lines}, datum.line)"}},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": coloured("line", lines)},
         },
         {
             **now,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import cache
@@ -16,7 +15,7 @@ from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
 from whichgpu.api.request.read import present_fields, read
 from whichgpu.base.dates import parse_as_known, parse_as_of
-from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import unknown_word
@@ -81,25 +80,14 @@ class Command(msgspec.Struct, frozen=True, eq=False):
         if path:
             write_chart(self.draw(answer, session.language), path)
         if report:
-            self._write_report(session, request, answer, report)
+            from whichgpu.surface.report.page import write_page
+
+            write_page(self, session, request, answer, report)
         return answer
 
-    def _write_report(self, session: Session, request: Request, answer: Any, path: str) -> None:
-        from whichgpu.surface.report.report_file import write_report
-        from whichgpu.surface.report.sections import report_of
-
-        stated = {
-            name: value
-            for name, value in request.items()
-            if (not self.fields[name].is_local or name == "trace") and name != "emit"
-        }
-        line = shlex.join(["whichgpu", *command_line(self.name, stated)])
-        sources = {one.id: f"{one.title} ({one.publisher}) {one.url}" for one in session.catalog.sources.values()}
-        try:
-            chart = self.draw(answer, session.language)
-        except WhichGpuError:  # This answer has no chart, such as an estimate without a load.
-            chart = None
-        write_report(report_of(answer, self.show, session.language, line, sources), chart, path, session.language)
+    def words(self, request: Mapping[str, Any]) -> list[str]:
+        """Return the words of the command line that makes a request, without `whichgpu`."""
+        return command_line(self.name, request)
 
     def draw(self, answer: Any, language: Language) -> dict[str, Any]:
         """Return the Vega-Lite spec of the chart that `--plot` draws of an answer."""

@@ -25,6 +25,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 MAX_CHARTS = 2  # Charts on the page.
 ZOOMS = (1.0, 0.9, 0.8, 0.7)  # Sizes tried until all fits on one page.
 PRINT_SECONDS = 60  # Time in which a browser prints one page (assumed; it takes about one second).
+# Two charts side by side are drawn at half their size, so that their text is twice as large.
+HALF_SIZE_CONFIG = {
+    "font": "sans-serif", "view": {"stroke": None}, "axis": {"labelFontSize": 18, "titleFontSize": 18, "labelLimit": 400},
+    "title": {"fontSize": 21}, "legend": {"labelFontSize": 18, "orient": "bottom", "symbolSize": 160}, "text": {"fontSize": 18},
+}  # fmt: skip
+SIDE_BY_SIDE = {"spacing": 60, "resolve": {"scale": dict.fromkeys(("color", "shape", "size", "strokeDash"), "independent")}}
 STYLE = """
 @page { size: A4; margin: 10mm }
 body { font: 8.5pt/1.3 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 186mm; margin: 0 auto; padding: 2mm }
@@ -33,6 +39,7 @@ table { border-collapse: collapse; width: 100%; font-size: 8pt; margin: 1mm 0 3m
 th, td { text-align: left; padding: .8mm 1.5mm; border-bottom: .2mm solid #ccc; vertical-align: top }
 ul { margin: 0 0 2mm; padding-left: 4.5mm } svg { max-width: 100%; height: auto; max-height: 60mm }
 figure { margin: 1mm 0; text-align: center }
+p.question { color: #555; margin: 0 0 1mm } li { overflow-wrap: anywhere }
 .sections { columns: 2; column-gap: 6mm } section { break-inside: avoid-column }
 code { font-size: 8.5pt; overflow-wrap: anywhere } footer, p.soft { color: #555; font-size: 8.5pt }
 """
@@ -62,7 +69,8 @@ def write_report(report: ReportPage, chart: dict[str, Any] | None, path: str, la
 
 def html(report: ReportPage, svg: str, language: Language) -> str:
     """Return a report as one HTML page without scripts or links to other files; all text is escaped."""
-    parts = [f"<h1>{escape(report.sentence)}</h1>"]
+    parts = [f'<p class="question">{escape(report.question)}</p>'] if report.question else []
+    parts.append(f"<h1>{escape(report.sentence)}</h1>")
     parts += [f"<figure>{svg}</figure>"] if svg else []
     for table in report.tables:
         head = "".join(f"<th>{escape(cell)}</th>" for cell in table.header)
@@ -79,7 +87,7 @@ def html(report: ReportPage, svg: str, language: Language) -> str:
 
 def markdown(report: ReportPage, svg: str, language: Language) -> str:
     """Return a report as Markdown, with its chart inside the file."""
-    parts = [f"# {_plain(report.sentence)}"]
+    parts = [f"# {_plain(report.sentence)}", *([_plain(report.question)] if report.question else [])]
     if svg:
         data = base64.b64encode(svg.encode()).decode()
         parts.append(f"![{language.text('report.picture')}](data:image/svg+xml;base64,{data})")
@@ -106,7 +114,8 @@ def _plain(text: str) -> str:
 def _svg_of(chart: dict[str, Any] | None) -> str:
     """Return a chart as SVG; empty without a chart or without vl-convert, the extra `plot`."""
     if chart and "vconcat" in chart:  # Side by side, as one picture of the page's width.
-        chart = {**{name: part for name, part in chart.items() if name != "vconcat"}, "hconcat": chart["vconcat"][:MAX_CHARTS]}
+        rest = {name: part for name, part in chart.items() if name not in ("vconcat", "config")}
+        chart = rest | {"hconcat": chart["vconcat"][:MAX_CHARTS], **SIDE_BY_SIDE, "config": HALF_SIZE_CONFIG}
     try:
         return str(import_module("vl_convert").vegalite_to_svg(chart)) if chart else ""
     except ModuleNotFoundError:

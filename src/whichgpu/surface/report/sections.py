@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from whichgpu.base.messages import Language, Message
 from whichgpu.surface.commands.render.recording_session import RecordedTable, RecordingSession
 
-MAX_ROWS, MAX_LINES = 5, 5  # Rows of a table and lines of a section: all of it fits one printed page.
+MAX_ROWS, MAX_LINES, MAX_TABLES = 5, 5, 2  # Rows of a printed table, lines of a section, and tables: it fits one page.
 # Sections in reading order: their headings, and the messages that belong to each. Ids that end in a dash are beginnings.
 SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cost": (
@@ -27,7 +28,7 @@ SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("recommend.lacks", "recommend.risk", "recommend.safest", "recommend.measured", "recommend.narrow-", "fit.warning",
          "plan.breaks", "web.saturated"),
     ),
-    "evidence": ("report.evidence", ("evidence.line", "evidence.neighbourhood", "estimate.tier-")),
+    "evidence": ("report.evidence", ("evidence.line", "evidence.neighbourhood", "evidence.none", "estimate.tier-")),
     "assumed": ("web.assumed", ("recommend.assumed", "fit.assumed")),
     "sources": ("web.sources", ("sources.rest",)),
     "reproduce": ("web.same-command", ("recommend.reproduce",)),
@@ -43,6 +44,10 @@ LEFT_OUT_MESSAGES = (
     "sources.heading", "evidence.nearest", "recommend.verify", "recommend.considered", "recommend.considered-all", "fit.remedies",
     "fit.largest",
 )  # fmt: skip
+_PREFIX = re.compile(r"^[^:：]{1,20}[:：]\s*")  # "evidence: ", the heading's word
+_FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
+_BRACKETED_FLAGS = re.compile(r" ?\((?:--[a-z0-9-]+(?: [a-z]+)?(?:, )?)+\)")
+_FLAGS_AFTER_WORDS = re.compile(r"; (?:--[a-z0-9-]+(?:, )?)+(?=\))")
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -59,6 +64,7 @@ class ReportPage(msgspec.Struct, frozen=True):
     sentence: str
     tables: tuple[RecordedTable, ...]
     sections: tuple[Section, ...]
+    question: str = ""
 
 
 class _ReportSession(RecordingSession):
@@ -73,17 +79,44 @@ class _ReportSession(RecordingSession):
         if not self.sentence:
             self.sentence = self.language.render(message)
             return
-        what = message.values.get("what") if message.id in UNPREFIXED_MESSAGES else None
-        text = self.language.render(what if isinstance(what, Message) else message)
         lines = self.lines.setdefault(_section_of(message.id), [])
-        lines.insert(0 if message.id in FIRST_LINES else len(lines), text.strip())
+        lines.insert(0 if message.id in FIRST_LINES else len(lines), _line(message, self.language))
 
     def note(self, text: str) -> None:
         self.lines.setdefault("sources", []).append(text.strip())
 
 
+def _line(message: Message, language: Language) -> str:
+    """Return a message as a line of its section: without the words of the heading, and without flags, which no reader types."""
+    if message.id == "fit.assumed":
+        return language.text("report.assumed", values=message.values["values"])
+    what = message.values.get("what") if message.id in UNPREFIXED_MESSAGES else None
+    text = language.render(what if isinstance(what, Message) else message).strip()
+    if message.id.startswith("estimate.tier-"):
+        text = _PREFIX.sub("", text)
+    return text if message.id == "recommend.reproduce" else without_flags(text)
+
+
+def without_flags(text: str) -> str:
+    """Return a text without the flags in parentheses that a terminal's reader would type; a whole command keeps its own.
+
+    >>> without_flags("sorted by cost (--rank), vllm (default; --in, --out), spot (--risk even: sure)")
+    'sorted by cost, vllm (default), spot (risk even: sure)'
+    """
+    if "whichgpu " in text:
+        return text
+    text = _BRACKETED_FLAGS.sub("", text)
+    return _FLAG.sub(lambda match: match[1].replace("-", " "), _FLAGS_AFTER_WORDS.sub("", text))
+
+
 def report_of(
-    answer: Any, show: Callable[[Any, Any], object], language: Language, command: str, sources: Mapping[str, str]
+    answer: Any,
+    show: Callable[[Any, Any], object],
+    language: Language,
+    command: str,
+    sources: Mapping[str, str],
+    question: str = "",
+    further_tables: Sequence[RecordedTable] = (),
 ) -> ReportPage:
     """Return the report of an answer that `show` displays; `command` reproduces it, `sources` are titles by id."""
     session = _ReportSession(language, format="markdown", out=io.StringIO(), err=io.StringIO())
@@ -97,10 +130,10 @@ def report_of(
         for name, (heading, _) in SECTIONS.items()
         if lines.get(name)
     )
-    tables = [part for part in session.parts if isinstance(part, RecordedTable)]
-    return ReportPage(
-        session.sentence, tuple(msgspec.structs.replace(one, rows=one.rows[:MAX_ROWS]) for one in tables[:2]), sections
-    )
+    printed = [part for part in session.parts if isinstance(part, RecordedTable)]
+    shortened = [msgspec.structs.replace(one, rows=one.rows[:MAX_ROWS]) for one in printed]
+    tables = (*shortened[: MAX_TABLES - len(further_tables)], *further_tables)
+    return ReportPage(session.sentence, tables, sections, question)
 
 
 def _section_of(id: str) -> str:

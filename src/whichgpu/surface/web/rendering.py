@@ -24,11 +24,20 @@ from whichgpu.base.numerals import ENGLISH_MARKS, Numeral
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
 from whichgpu.surface.cells import heading
+from whichgpu.surface.charts.controls import chart_table, with_controls
 from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, Progress, catalog, client_error, command_reply, error_reply, status_of
 from whichgpu.surface.web.field_names import with_labels
-from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
+from whichgpu.surface.web.page import (
+    Page,
+    PageContent,
+    address,
+    state_and_problem,
+    unknown_parameters,
+    view_named,
+    without_invalid,
+)
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
 from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
@@ -53,21 +62,28 @@ def render_page(
     hurry: bool = False,
     files: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    problem: WhichGpuError | None = None,
 ) -> HttpReply:
     """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format.
 
     `subject` is what the URL's path names after the page, such as the GPU of `/gpu/t4`; `hurry` permits the page to leave out
-    what takes long to compute; `files` are paths of uploaded files by field.
+    what takes long to compute; `files` are paths of uploaded files by field; `problem` is why there is no answer, if known.
     """
     try:
         language_in(query)
         view = view_named(name)
-        page = Page(view, read_state(view, query, subject), language, query, hurry, files or {}, progress)
+        state, invalid = state_and_problem(view, query, subject)
+        problem = problem or invalid
+        if problem is not None and (ending != "html" or view.subject):  # Only HTML has a form to correct.
+            raise problem
+        page = Page(view, state, language, query, hurry, files or {}, progress, problem)
         unknown = unknown_parameters(view, query)
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))
         content = view.show(page)
-        content = replace(content, charts={key: _localised(spec, language) for key, spec in content.charts.items()})
+        content = replace(
+            content, charts={key: with_controls(_localised(spec, language)) for key, spec in content.charts.items()}
+        )
         return _render(page, content, ending, chart)
     except WhichGpuError as error:
         if subject is None:
@@ -162,8 +178,9 @@ def _png(spec: dict[str, Any]) -> bytes:
 
 
 def _values(spec: dict[str, Any]) -> bytes:
-    """Return the values that a chart draws as CSV, those of its layers below each other."""
-    layers = [one["data"]["values"] for one in (spec, *spec.get("layer", ())) if one.get("data", {}).get("values")]
+    """Return the values that a chart draws as CSV, those of its layers below each other, each once."""
+    sets = [one["data"]["values"] for one in (spec, *spec.get("layer", ())) if one.get("data", {}).get("values")]
+    layers = [values for place, values in enumerate(sets) if values not in sets[:place]]
     records = [record for values in layers for record in values]
     header = list(dict.fromkeys(name for record in records for name in record))
     rows = [[record.get(name, "") for name in header] for record in records]
@@ -200,7 +217,8 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "languages": language_choices(query, language.code),
         "unknown": (),
         "prices_seen": None,
-        "bad_field": "",
+        "bad_fields": (),
+        "choices": (),
         "reasons": (),
         "relaxation": None,
         "version": __version__,
@@ -210,7 +228,8 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
 
 
 def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
-    charts = json.dumps(content.charts, ensure_ascii=False).replace("<", "\\u003c")  # safe inside a script element
+    charts = json.dumps(content.charts, ensure_ascii=False, separators=(",", ":"))
+    charts = charts.replace("<", "\\u003c")  # safe inside a script element
     return {
         "page": page,
         "state": page.state,
@@ -220,6 +239,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
         "charts_json": Markup(charts),
+        "chart_table": chart_table,
         **content.context,
     }
 

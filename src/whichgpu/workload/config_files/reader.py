@@ -15,6 +15,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.config_files.config import ConfigWorkload, unreadable
 from whichgpu.workload.config_files.serve_line import command_lines, image_engine, program_of, serve_workload_of
 from whichgpu.workload.config_files.training import training_tool, training_workload
+from whichgpu.workload.config_files.training_line import training_workload_of
 
 MAX_FILE_BYTES = 1 << 20  # Larger files are no configs (assumed).
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -23,7 +24,7 @@ SHELLS = ("sh", "bash")
 
 
 def config_workload(content: bytes, name: str) -> ConfigWorkload:
-    """Return the workload that a file describes: a serve command, a compose file or manifest, or a training config."""
+    """Return the workload that a file describes: a serve or training command, a compose file or manifest, a training config."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -34,9 +35,9 @@ def config_workload(content: bytes, name: str) -> ConfigWorkload:
                 return config
         raise unreadable(name, "no known keys")
     for words in command_lines(text):
-        if (config := serve_workload_of(words)) is not None:
+        if (config := serve_workload_of(words) or training_workload_of(words)) is not None:
             return config
-    raise unreadable(name, "no command that starts a known server")
+    raise unreadable(name, "no command that starts a known server or a training script")
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from whichgpu.catalog.engines.record import ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.workload.config_files.config import ConfigWorkload
 from whichgpu.workload.config_files.model_names import gguf_parts
+from whichgpu.workload.config_files.speculative_options import flattened, speculative_of
 from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISION_SYNONYMS
 
 PLACEHOLDER = "{model}"
@@ -109,7 +110,7 @@ def _switches(serve: ServeCommand) -> tuple[str, ...]:
 
 def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> ConfigWorkload:
     plain, options = _options(arguments, serve)
-    read = _ReadOptions(options)
+    read = _ReadOptions(flattened(options))
     model = next((value for name in MODEL_OPTIONS if (value := read.text(name))), None) or next(iter(plain), None)
     fields: dict[str, Any] = {"task": "serve", "engine": engine}
     if model:
@@ -119,7 +120,7 @@ def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> Con
     sequences, context = read.whole(serve.max_sequences), read.whole(serve.context)
     if context and serve.context_of_all:
         context //= sequences or 1
-    fields |= _layout(serve, read)
+    fields |= _layout(serve, read) | speculative_of(serve, read.text, read.leave)
     return ConfigWorkload(
         engine, fields, context, sequences, read.whole(serve.chunk), read.share(serve.memory_share), tuple(read.unread(serve))
     )

@@ -18,9 +18,10 @@ from whichgpu.base.bundled_data import data_rows
 from whichgpu.workload.config_files.config import ConfigWorkload
 
 TABLE = Path(__file__).parent.parent / "data" / "config_keys.csv"
+TRAINER_TOOL = "llama-factory"  # Its keys are those of transformers' Trainer and its own.
 DEGREES = ("tp", "pp", "cp", "zero")
 COUNTS = ("seq_in", "micro_batch", "accumulation", "lora_rank", "gpus", "nodes", "steps", *DEGREES)
-DEFAULT_LORA_RANK = {"axolotl": 8, "llama-factory": 8, "torchtune": 8}  # as documented by each tool
+DEFAULT_LORA_RANK = {"axolotl": 8, TRAINER_TOOL: 8, "torchtune": 8}  # as documented by each tool
 # Keys of these tools that say nothing about memory or speed: data, logging, learning rates and the like.
 _UNRELATED = re.compile(
     r".*(data|log|save|eval|seed|lr|learning|warmup|schedul|output|report|wandb|chat|template|val_|dir|prompt|workers|hub|special"
@@ -51,16 +52,16 @@ def training_tool(document: Mapping[str, Any]) -> str | None:
     if "base_model" in document:
         return "axolotl"
     if "model_name_or_path" in document:
-        return "llama-factory"
+        return TRAINER_TOOL
     if any(isinstance(value, Mapping) and "_component_" in value for value in document.values()):
         return "torchtune"
     return "accelerate" if "distributed_type" in document or "compute_environment" in document else None
 
 
-def training_workload(document: Mapping[str, Any], tool: str) -> ConfigWorkload:
-    """Return the workload of a training config."""
+def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = "") -> ConfigWorkload:
+    """Return the workload of a training config, under the tool's name or the one to show for it."""
     fields: dict[str, Any] = {"task": "finetune"}
-    read = {"adapter", "finetuning_type", "stage", "distributed_type", "compute_environment"}
+    read = {"adapter", "finetuning_type", "stage", "use_peft", "distributed_type", "compute_environment"}
     for row in (row for row in config_keys() if row.tool == tool):
         value = _value(document, row.key)
         if value is None or (value is False and row.when != "false"):
@@ -72,10 +73,10 @@ def training_workload(document: Mapping[str, Any], tool: str) -> ConfigWorkload:
         if converted is not None:
             fields.setdefault(row.field, converted)
     _set_adapter(document, tool, fields)
-    if tool == "llama-factory":
+    if tool == TRAINER_TOOL:
         fields.setdefault("checkpointing", "full" if "finetuning_type" in document else "none")
     unread = tuple(str(key) for key in document if str(key) not in read and not _UNRELATED.fullmatch(str(key)))
-    return ConfigWorkload(tool, with_batch(fields), unread=unread)
+    return ConfigWorkload(shown_tool or tool, with_batch(fields), unread=unread)
 
 
 def with_batch(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,8 +99,8 @@ def _set_adapter(document: Mapping[str, Any], tool: str, fields: dict[str, Any])
     """Set or remove the fields of low-rank adapters, which configs keep for full fine-tuning too."""
     component = str(_value(document, "model._component_") or "").rpartition(".")[2]
     word = str(document.get("adapter") or document.get("finetuning_type") or component.partition("_")[0]).lower()
-    if "lora" not in word and "dora" not in word and not (tool == "llama-factory" and document.get("use_peft")):
-        for name in ("lora_rank", "lora_targets", "qlora"):
+    if "lora" not in word and "dora" not in word and not (tool == TRAINER_TOOL and document.get("use_peft")):
+        for name in ("lora_rank", "lora_targets", "lora_dropout", "qlora"):
             fields.pop(name, None)
         return
     fields.setdefault("lora_rank", DEFAULT_LORA_RANK.get(tool, 8))
@@ -126,6 +127,8 @@ def _converted(field: str, value: Any) -> Any:
         return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 10**9 else None
     if field == "epochs":
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    if field == "lora_dropout":
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1 else None
     if field == "optimizer":
         return next((name for part, name in _OPTIMIZERS if part in str(value).lower()), None)
     if field == "lora_targets":

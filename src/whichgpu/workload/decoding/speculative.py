@@ -19,10 +19,10 @@ MAX_TOKENS = 64  # tokens drafted per step at most (assumed)
 class Speculative(msgspec.Struct, frozen=True):
     """Method of drafting, the draft model (method `draft` only), tokens drafted per step, and the share of them accepted."""
 
-    method: str
-    draft: str = ""
-    tokens: int = 4
-    acceptance: float = 0.7
+    method: str  # draft, mtp, eagle or ngram
+    draft: str = ""  # the draft model
+    tokens: int = 4  # tokens drafted per step
+    acceptance: float = 0.7  # share of the drafted tokens that are accepted
 
     @property
     def accepted(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from whichgpu.base.messages import msg
@@ -9,7 +11,7 @@ from whichgpu.workload.hf.families import FAMILIES, Family, family_name
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.hf.hybrid import mixer_of, pattern_of
 from whichgpu.workload.hf.mixture import experts_of, indexer_of, latent_of
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import FullHeads, Transformer
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -36,6 +38,8 @@ FOUR_TIMES_WIDE = (
     "gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon", "openai-gpt", "gpt_neox_japanese", "rwkv",
 )  # fmt: skip
 OUTPUT_GATES = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # families whose attention has an output gate
+SHARING_KEYS = ("gemma3n", "gemma4")  # families whose last layers share keys and values of earlier ones
+GLOBAL_HEAD_DIM = 512  # of Gemma 4 if the config states none (its configuration class in transformers 5.23)
 CONTEXT = 2048  # Context in tokens if the config states none (assumed).
 STRETCHED = ("linear", "dynamic", "yarn")  # Kinds of RoPE scaling whose factor is not included in max_position_embeddings.
 
@@ -92,7 +96,8 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
         head_bias=family.head_bias,
         norm_affine=family.norm_affine,
         norm_bias=family.norm_bias,
-        kv_shared=min(fields.layers("num_kv_shared_layers", default=0, low=0), layers - 1) if name == "gemma3n" else 0,
+        full_heads=_full_heads(fields, head_dim, kv_heads) if name == "gemma4" and window else None,
+        kv_shared=min(fields.layers("num_kv_shared_layers", default=0, low=0), layers - 1) if name in SHARING_KEYS else 0,
         layer_other=_layer_other(fields, name, family, (hidden, heads, kv_heads, head_dim)),
     )
     if "hidden_size_per_layer_input" in fields:
@@ -144,6 +149,20 @@ def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
     if not stated and hidden % heads:
         raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
     return stated or hidden // heads
+
+
+def _full_heads(fields: Fields, head_dim: int, kv_heads: int) -> FullHeads:
+    """Return the heads of Gemma 4's layers with full attention, as its configuration class fills them in."""
+    layers = fields.get("per_layer_config")
+    own = next((one for one in layers.values() if isinstance(one, Mapping)), {}) if isinstance(layers, Mapping) else None
+    same = fields.flag("attention_k_eq_v", default=False)
+    if own is not None:
+        stated = Fields(own, fields.name, "per_layer_config.")
+        width, heads = stated.size("head_dim", default=head_dim), stated.size("num_key_value_heads", default=kv_heads)
+    else:
+        width = fields.size("global_head_dim", default=GLOBAL_HEAD_DIM)
+        heads = fields.size("num_global_key_value_heads", default=kv_heads) if same else kv_heads
+    return FullHeads(width, heads, same)
 
 
 def _kv_heads(fields: Fields, name: str, heads: int) -> int:

@@ -19,10 +19,16 @@ def experts_of(fields: Fields, family: str, hidden: int) -> Experts | None:
         return None
     if family == "longcat_flash":
         return _longcat(fields, count, hidden)
-    active = fields.size("num_experts_per_tok", "moe_top_k", "num_experts_per_token", "moe_k", "moe_topk", "top_k", high=100_000)
+    active = fields.size(
+        "num_experts_per_tok", "moe_top_k", "num_experts_per_token", "moe_k", "moe_topk", "top_k", "top_k_experts", high=100_000
+    )
     if active > count:
         raise fields.error("num_experts_per_tok", msg("config.range", value=active, low=1, high=count))
     ffn = fields.size("moe_intermediate_size", "intermediate_size", "ffn_hidden_size")
+    if family == "gemma4":  # Three norms, a scale of the router's input and one of each expert.
+        other = 4 * hidden + count
+    else:
+        other = count if family == "gpt_oss" else hidden if family in GATED_SHARED_EXPERTS else 0
     return Experts(
         count=count,
         active=active,
@@ -33,7 +39,7 @@ def experts_of(fields: Fields, family: str, hidden: int) -> Experts | None:
             "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "expert_layer_period", default=1
         ),
         bias=family == "gpt_oss",
-        other=count if family == "gpt_oss" else hidden if family in GATED_SHARED_EXPERTS else 0,
+        other=other,
     )
 
 
@@ -49,6 +55,8 @@ def _shared(fields: Fields, family: str, ffn: int) -> int:
     """Return the total MLP width of the shared experts, which every token passes through."""
     if family == "llama4":
         return ffn
+    if family == "gemma4":  # Each layer has a dense MLP beside its experts.
+        return fields.size("intermediate_size")
     shared = fields.get("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
     if shared is not None and not any(key in fields for key in SHARED_WIDTHS):
         keys = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")

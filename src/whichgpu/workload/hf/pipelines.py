@@ -1,8 +1,8 @@
 """Parts of a picture or video model beside its denoiser, read from the entry `pipeline` of its config.
 
 Text encoders are named; their sizes are those of the published configs: `text_encoder/config.json` of
-stable-diffusion-v1-5/stable-diffusion-v1-5, Efficient-Large-Model/Sana_1600M_1024px_diffusers, Qwen/Qwen-Image,
-Wan-AI/Wan2.1-T2V-14B-Diffusers and hunyuanvideo-community/HunyuanVideo,
+stable-diffusion-v1-5/stable-diffusion-v1-5, stabilityai/stable-diffusion-2-1, Qwen/Qwen-Image,
+Efficient-Large-Model/Sana_1600M_1024px_diffusers, Wan-AI/Wan2.1-T2V-14B-Diffusers and hunyuanvideo-community/HunyuanVideo,
 `text_encoder_2/config.json` of stabilityai/stable-diffusion-xl-base-1.0 and of black-forest-labs/FLUX.1-dev.
 """
 
@@ -42,6 +42,7 @@ def _decoder(
 
 TEXT_ENCODERS: Mapping[str, Transformer] = {
     "clip-l": _clip("clip-l", 768, 12, 0),
+    "clip-h": _clip("clip-h", 1024, 23, 0),
     "clip-bigg": _clip("clip-bigg", 1280, 32, 1280 * 1280),
     # T5 has one table of relative positions: 32 buckets for each head.
     "t5-xxl": _decoder("t5-xxl", 4096, 24, 64, 64, 64, 10240, 32128, rope=False, activation="gelu_tanh", other=32 * 64),

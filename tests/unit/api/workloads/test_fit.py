@@ -224,7 +224,7 @@ def answer() -> FitAnswer:
 
 def test_the_chart_is_a_stacked_bar_of_parts_with_labels_and_limits(answer: FitAnswer) -> None:
     spec = memory_chart(answer, english())
-    room, bars, ticks, labels = spec["layer"]
+    room, bars, ranges, ticks, labels = spec["layer"]
     gpus = [row.gpu_name for row in answer.gpus]
     assert [limit["gpu"] for limit in ticks["data"]["values"]] == gpus
     first = [bar["size"] for bar in bars["data"]["values"] if bar["gpu"] == gpus[0]]
@@ -235,10 +235,12 @@ def test_the_chart_is_a_stacked_bar_of_parts_with_labels_and_limits(answer: FitA
     assert json.loads(json.dumps(spec)) == spec
     for bar in room["data"]["values"]:  # Headroom is drawn from what is needed to what is usable.
         assert 0 <= bar["needed"] <= bar["size"]
+    for one in ranges["data"]["values"]:
+        assert (one["low"], one["high"]) == pytest.approx((answer.needed.low / GIB, answer.needed.high / GIB), abs=0.001)
 
 
 def test_bars_in_percent_are_of_the_usable_memory_of_each_gpu(answer: FitAnswer) -> None:
-    bars = [MemoryBar(row.gpu_name, row.fits, answer.needed.value, row.usable, answer.memory_parts) for row in answer.gpus]
+    bars = [MemoryBar(row.gpu_name, row.fits, answer.needed, row.usable, answer.memory_parts) for row in answer.gpus]
     spec = memory_picture(bars, english(), lambda bar: bar.share, 0, "percent")
     for bar, row in zip(bars, answer.gpus, strict=True):
         total = sum(one["size"] for one in spec["layer"][1]["data"]["values"] if one["gpu"] == bar.gpu_name)

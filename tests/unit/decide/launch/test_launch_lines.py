@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
+from whichgpu.workload.decoding.speculative import METHODS, Speculative
 
 OPTIONS = LaunchOptions(
     group="chat", model="meta-llama/Llama-3.1-8B", copies=2, gpu="h100-sxm", gpus_per_copy=8, tensor_parallel_size=4,
@@ -31,6 +32,8 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--gpu-memory-utilization": FLOAT, "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"),
         "--quantization": TEXT, "--kv-cache-dtype": ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"),
         "--nnodes": INT, "--node-rank": TEXT, "--master-addr": TEXT, "--headless": None, "--port": INT,
+        "--speculative-config.method": ("draft_model", "mtp", "eagle3", "ngram"), "--speculative-config.model": TEXT,
+        "--speculative-config.num_speculative_tokens": INT,
     },
     "sglang": {
         "--model-path": TEXT, "--tp-size": INT, "--pp-size": INT, "--dp-size": INT, "--ep-size": INT,
@@ -39,15 +42,20 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"), "--quantization": TEXT,
         "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
         "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT,
+        "--speculative-algorithm": ("STANDALONE", "NEXTN", "EAGLE3", "NGRAM"), "--speculative-draft-model-path": TEXT,
+        "--speculative-num-steps": INT, "--speculative-eagle-topk": INT, "--speculative-num-draft-tokens": INT,
     },
     "tensorrt-llm": {
         "--tp_size": INT, "--pp_size": INT, "--ep_size": INT, "--max_batch_size": INT, "--max_num_tokens": INT,
         "--max_seq_len": INT, "--kv_cache_free_gpu_memory_fraction": FLOAT, "--port": INT,
+        "--extra_llm_api_options": TEXT,
     },
     "llama.cpp": {
         "--model": TEXT, "--n-gpu-layers": INT, "--split-mode": ("none", "layer", "row"), "-np": INT, "--ctx-size": INT,
         "--ubatch-size": INT, "--cache-type-k": ("f32", "f16", "bf16", "q8_0", "q4_0"),
         "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"), "--port": INT,
+        "--spec-type": ("draft-simple", "draft-mtp", "draft-eagle3", "ngram-simple"), "--model-draft": TEXT,
+        "--gpu-layers-draft": INT, "--spec-draft-n-max": INT, "--spec-ngram-simple-size-m": INT,
     },
 }  # fmt: skip
 PROGRAMS = {"vllm": ["vllm", "serve"], "sglang": ["python", "-m", "sglang.launch_server"], "tensorrt-llm": ["trtllm-serve"]}
@@ -79,6 +87,37 @@ def parse(engine: str, line: str) -> argparse.Namespace:
     return parser.parse_args(words[len(program) :])
 
 
+SPECULATIVE = replace(OPTIONS, speculative=Speculative("draft", "meta-llama/Llama-3.2-1B", 5, 0.6))
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("vllm", "--speculative-config.num_speculative_tokens=5 --speculative-config.model=meta-llama/Llama-3.2-1B"),
+        ("sglang", "--speculative-num-steps=5 --speculative-eagle-topk=1 --speculative-num-draft-tokens=6"),
+        ("llama.cpp", "--model-draft Llama-3.2-1B-fp8.gguf --gpu-layers-draft 999 --spec-draft-n-max 5"),
+    ],
+)
+def test_speculative_decoding_is_on_the_line(engine: str, words: str) -> None:
+    assert words in shell_line(serve_words(SPECULATIVE, engine))
+    assert any("60% of the drafted tokens" in note for note in serve_notes(SPECULATIVE, engine))
+    assert serve_notes(OPTIONS, engine) == [note for note in serve_notes(SPECULATIVE, engine) if "drafted" not in note]
+
+
+@pytest.mark.parametrize("target", ["tensorrt-llm", "slurm", "docker", "kubernetes", "skypilot", "dstack"])
+def test_tensorrt_llm_reads_speculative_decoding_from_a_file_written_first(target: str) -> None:
+    (content,) = launch_files(target, LaunchPlan((SPECULATIVE,), "tensorrt-llm")).values()
+    file = "chat-speculative.yaml"
+    assert content.index("max_draft_len: 5") < content.index(f"> {file}; ") < content.index(f"--extra_llm_api_options={file}")
+
+
+def test_heads_that_only_the_user_can_name_and_engines_without_options_are_in_notes() -> None:
+    eagle = replace(OPTIONS, speculative=Speculative("eagle", tokens=3))
+    assert any("EAGLE-3 heads trained for meta-llama/Llama-3.1-8B" in note for note in serve_notes(eagle, "vllm"))
+    (content,) = launch_files("ollama", LaunchPlan((eagle,), "llama.cpp")).values()
+    assert "Speculative decoding is not set: Ollama has no variable for it." in content
+
+
 degrees = st.sampled_from([1, 2, 4, 8])
 launches = st.builds(
     replace,
@@ -93,6 +132,7 @@ launches = st.builds(
     memory_share=st.none() | st.floats(0.1, 1.0),
     dtype=st.sampled_from(["bf16", "fp16", "fp32", "fp8", "int4", "nvfp4", "q4_k_m"]),
     kv_dtype=st.sampled_from([None, "bf16", "fp16", "fp8", "int8", "f16", "q8_0"]),
+    speculative=st.none() | st.builds(Speculative, st.sampled_from(sorted(METHODS)), st.just("a/draft"), st.integers(1, 64)),
 )
 
 
@@ -146,7 +186,8 @@ def test_the_context_of_llama_cpp_is_that_of_all_sequences() -> None:
 @pytest.mark.parametrize("target", sorted(targets()))
 def test_no_name_escapes_its_comment_or_word(target: str) -> None:
     name = "a; rm -rf $(x) 'b' $NODE_RANK"
-    plan = LaunchPlan((replace(OPTIONS, model=name, dtype="int4"),), "vllm", ("estimate of a\nreboot",))
+    draft = Speculative("draft", name)
+    plan = LaunchPlan((replace(OPTIONS, model=name, dtype="int4", speculative=draft),), "vllm", ("estimate of a\nreboot",))
     for file, content in launch_files(target, plan).items():
         assert "\nreboot" not in content
         if file.endswith("sh") and file != "cloud.sh" and target not in ("ollama", "llama.cpp"):  # cloud.sh names no model

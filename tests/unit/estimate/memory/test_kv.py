@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from tests.unit import shapes
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GIB
-from whichgpu.estimate.memory.kv import cached_tokens, full_layers, kv_bytes, kv_bytes_per_token
+from whichgpu.estimate.memory.kv import cached_tokens, kv_bytes, kv_bytes_per_token
+from whichgpu.workload.layer_pattern import full_layers
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.workload import Parallel

@@ -28,18 +28,25 @@ def test_a_fit_as_html_needs_no_other_file(tmp_path: Path) -> None:
     assert not re.search(r"<script|<link|<img|src=|url\((?!#)", page)
     for heading in ("Watch out for", "Assumptions", "Sources", "The same on the command line"):
         assert f"<h2>{heading}</h2>" in page
-    assert "<code>whichgpu fit --gpu=T4,L4 -- llama-3.1-8b</code>" in page
+    assert re.search(r"<code>whichgpu fit --gpu=T4,L4 --as-of=[\d-]+ -- llama-3.1-8b</code>", page)
+    assert "Question: fit llama-3.1-8b, gpu T4,L4 (" in page
+    assert not re.search(
+        r"--(?!gpu=|as-of=| )[a-z]", page.partition("<body>")[2].replace("<!--", "")
+    )  # No flags but the command's.
 
 
-def test_an_estimate_as_markdown_has_evidence_and_no_picture_without_a_load(tmp_path: Path) -> None:
+def test_an_estimate_as_markdown_has_evidence_alternatives_and_a_picture(tmp_path: Path) -> None:
     file = tmp_path / "estimate.md"
     whichgpu.estimate("train", "resnet50", gpu="T4", report=str(file), emit="torchrun", no_own_measurements=True)
     text = file.read_text(encoding="utf-8")
     assert text.startswith("# On T4 a training step takes")
     assert "## Evidence" in text
     assert "| part | value | low | high |" in text
-    assert "![" not in text
+    assert text.count("![Chart of the answer](data:image/svg+xml;base64,") == 1
+    assert "| GPU | time | throughput | verdict | cheapest, an hour | offer |" in text
+    assert re.search(r"\| L40S \| [\d.]+ ms \| [\d,]+ samples/s \| fits \| [\d.]+ USD \| ", text)
     assert "-- train resnet50" in text
+    assert "Question: estimate train resnet50, gpu T4, no own measurements (" in text
     assert "--emit" not in text
 
 

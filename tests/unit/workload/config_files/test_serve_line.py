@@ -10,25 +10,32 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words, shell_line
 from whichgpu.workload.config_files.serve_line import command_lines, serve_workload_of
+from whichgpu.workload.decoding.speculative import METHODS, Speculative
 
 sizes = st.sampled_from((1, 2, 4, 8))
 limits = st.none() | st.integers(1, 100_000)
+DRAFT = "Qwen/Qwen3-0.6B"
+
+
+def speculative_fields(method: str | None, tokens: int) -> dict[str, object] | None:
+    return {"method": method, **({"draft": DRAFT} if method == "draft" else {}), "tokens": tokens} if method else None
 
 
 @given(
     engine=st.sampled_from(("vllm", "sglang")), tp=sizes, pp=sizes, dp=sizes, is_expert_parallel=st.booleans(),
     dtype=st.sampled_from(("bf16", "fp16", "fp32", "fp8")), kv=st.sampled_from((None, "fp8", "bf16")), sequences=limits,
     context=limits, chunk=limits, share=st.none() | st.integers(1, 100).map(lambda share: share / 100),
-    nodes=st.sampled_from((1, 2)),
+    nodes=st.sampled_from((1, 2)), method=st.sampled_from((None, *METHODS)), tokens=st.integers(1, 64),
 )  # fmt: skip
 def test_a_line_read_back_gives_the_workload_it_was_written_from(
     engine: str, tp: int, pp: int, dp: int, is_expert_parallel: bool, dtype: str, kv: str | None, sequences: int | None,
-    context: int | None, chunk: int | None, share: float | None, nodes: int,
+    context: int | None, chunk: int | None, share: float | None, nodes: int, method: str | None, tokens: int,
 ) -> None:  # fmt: skip
     ep = tp * dp if is_expert_parallel else 1
     options = LaunchOptions(
         "g", "Qwen/Qwen3-30B-A3B", 1, "h100-sxm", tp * pp * dp, tp, sequences, context, chunk, dtype, share, "", "", "", False,
         pipeline_parallel_size=pp, data_parallel_size=dp, expert_parallel_size=ep, kv_dtype=kv, nodes=nodes,
+        speculative=Speculative(method, DRAFT if method == "draft" else "", tokens) if method else None,
     )  # fmt: skip
     [words] = command_lines(shell_line(serve_words(options, engine, 8000)))
     read = serve_workload_of(words)
@@ -37,6 +44,7 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
     written_kv = kv if kv != dtype and kv in engine_record(engine).serve.kv_precision else None
     expected = {"task": "serve", "engine": engine, "model": "Qwen/Qwen3-30B-A3B", "precision": dtype, "gpus": tp * pp * dp}
     expected |= {"kv_precision": written_kv, "parallel": layout or None, "nodes": nodes if nodes > 1 else None}
+    expected["speculative"] = speculative_fields(method, tokens)
     assert read.fields == {name: value for name, value in expected.items() if value is not None}
     assert (read.max_sequences, read.context, read.max_batched_tokens, read.memory_share) == (sequences, context, chunk, share)
     assert set(read.unread) <= {"--node-rank", "--master-addr", "--dist-init-addr"}
@@ -71,8 +79,34 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
             {"model": "Llama-3.1-8B-Instruct", "engine": "llama.cpp", "gpus": 1, "precision": "q4_k_m"},
             8192,
         ),
+        (
+            """vllm serve a/b --speculative-config '{"model": "c/d", "num_speculative_tokens": 5}'""",
+            {"model": "a/b", "engine": "vllm", "gpus": 1, "speculative": {"method": "draft", "draft": "c/d", "tokens": 5}},
+            None,
+        ),
+        (
+            "vllm serve a/b --spec-method deepseek_mtp --spec-tokens 2",
+            {"model": "a/b", "engine": "vllm", "gpus": 1, "speculative": {"method": "mtp", "tokens": 2}},
+            None,
+        ),
+        (
+            "sglang serve --model-path a/b --speculative-algorithm EAGLE --speculative-num-steps 3",
+            {"model": "a/b", "engine": "sglang", "gpus": 1, "speculative": {"method": "mtp", "tokens": 3}},
+            None,
+        ),
+        (
+            "llama-server -m b-Q8_0.gguf -md /models/d-Q4_0.gguf --draft-max 8",
+            {"model": "b", "engine": "llama.cpp", "gpus": 1, "precision": "q8_0",
+             "speculative": {"method": "draft", "draft": "d", "tokens": 8}},
+            None,
+        ),
+        (
+            """vllm serve a/b --speculative-config '{"method": "suffix"}'""",
+            {"model": "a/b", "engine": "vllm", "gpus": 1},
+            None,
+        ),
     ],
-)
+)  # fmt: skip
 def test_lines_as_people_write_them(line: str, fields: dict[str, object], context: int | None) -> None:
     [words] = command_lines(line)
     read = serve_workload_of(words)
@@ -87,11 +121,32 @@ def test_other_commands_start_no_server(line: str) -> None:
 
 
 def test_unusable_values_and_unknown_options_are_listed_as_not_read() -> None:
-    [words] = command_lines("vllm serve a/b --max-model-len many --gpu-memory-utilization 9 --dtype odd --lora-modules x=y")
+    [words] = command_lines(
+        "vllm serve a/b --max-model-len many --gpu-memory-utilization 9 --dtype odd --lora-modules x=y --spec-method suffix"
+    )
     read = serve_workload_of(words)
     assert read is not None
-    assert set(read.unread) == {"--max-model-len", "--gpu-memory-utilization", "--dtype", "--lora-modules"}
+    assert set(read.unread) == {
+        "--max-model-len",
+        "--gpu-memory-utilization",
+        "--dtype",
+        "--lora-modules",
+        "--speculative-config.method",
+    }
     assert read.context is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_line_of_llama_cpp_gives_its_speculative_decoding(method: str) -> None:
+    options = LaunchOptions(
+        "g", "Qwen/Qwen3-8B", 1, "h100-sxm", 1, 1, None, None, None, "q4_k_m", None, "", "", "", False,
+        speculative=Speculative(method, DRAFT if method == "draft" else "", 6),
+    )  # fmt: skip
+    read = serve_workload_of(serve_words(options, "llama.cpp"))
+    assert read is not None
+    expected = {"method": method, "tokens": 6} | ({"draft": "Qwen3-0.6B"} if method == "draft" else {})
+    assert read.fields["speculative"] == expected
+    assert not read.unread
 
 
 @given(st.lists(st.text(max_size=20), max_size=12))

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from whichgpu.base.errors import UsageError
-from whichgpu.estimate.memory.kv import kv_bytes, kv_bytes_per_token
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.memory.kv import admission_bytes, kv_bytes, kv_bytes_per_token
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.families import UNSUPPORTED
+from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import as_transformer
 
@@ -24,8 +26,6 @@ REGISTERED: dict[str, dict[str, Any]] = json.loads(
     lzma.decompress(Path(__file__).with_name("registered_types.json.xz").read_bytes())
 )
 COUNTED = [name for name, row in REGISTERED.items() if "parameters" in row and name not in UNSUPPORTED]
-# Gemma 4's full-attention layers have wider heads than the others, which a shape cannot state.
-INEXACT = ("gemma4_text",)
 
 
 def test_all_but_a_named_few_answer_and_these_say_what_is_missing() -> None:
@@ -41,7 +41,7 @@ def test_all_but_a_named_few_answer_and_these_say_what_is_missing() -> None:
     assert not [name for name, text in refused.items() if "not all their layers" in text]
 
 
-@pytest.mark.parametrize("name", [name for name in COUNTED if name not in INEXACT])
+@pytest.mark.parametrize("name", COUNTED)
 def test_parameters_are_those_of_the_class(name: str) -> None:
     assert count_parameters(shape_from_config(REGISTERED[name]["config"], name)).total == REGISTERED[name]["parameters"]
 
@@ -52,6 +52,23 @@ def test_layers_that_share_keys_and_values_store_none() -> None:
     token = 2 * 2 * 256 * 2  # keys and values, 2 heads of 256 elements, 2 bytes
     assert kv_bytes_per_token(shape) == 20 * token
     assert kv_bytes(shape, 1, 8192, block=1) == (4 * 8192 + 16 * 512) * token
+
+
+def test_full_layers_of_gemma_4_have_heads_of_their_own() -> None:
+    shape = as_transformer(find_model("gemma-4-31b", Catalog()))
+    local, full = 2 * 16 * 256 * 2, 2 * 4 * 512 * 2  # keys and values in bf16: 16 heads of 256, or 4 of 512 with full attention
+    assert kv_bytes_per_token(shape) == 50 * local + 10 * full
+    assert kv_bytes(shape, 1, 131072, block=1) == 50 * 1024 * local + 10 * 131072 * full
+    # vLLM 0.29 with 16,384 tokens in flight: pages of 16 tokens with a window, of 32 with full attention, in six groups of ten.
+    pages = 5 * (-(-(1023 + 16384) // 16) + 1) + 262144 // 32
+    assert pages == 13_637
+    assert admission_bytes(shape, 262144, "bf16", 16, 16384) == pages * 10 * 16 * local
+
+
+# Parameters of `Gemma4ForCausalLM` of transformers 5.23 on the meta device.
+@pytest.mark.parametrize(("name", "total"), [("gemma-4-31b", 30_697_345_280), ("gemma-4-26b-a4b", 25_233_141_760)])
+def test_gemma_4_has_the_parameters_of_its_class(name: str, total: int) -> None:
+    assert count_parameters(find_model(name, Catalog())).total == total
 
 
 def test_recurrent_types_have_a_state_instead_of_a_cache() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.estimate.memory.quantisation import is_moe_layer
-from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, layer_parts
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, full_attention_shape, has_full_attention, layer_parts
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.parameters import attention_matrices, mlp_matrices, recurrent_matrices
 from whichgpu.workload.shapes import Transformer
@@ -22,6 +22,10 @@ class LayerKind(msgspec.Struct, frozen=True):
     window: int
     mixture: bool
     parts: LayerParts = WHOLE_LAYER
+
+    def shape(self, shape: Transformer) -> Transformer:
+        """Return the model's shape with the heads of such a layer."""
+        return shape if self.window else full_attention_shape(shape)
 
 
 @lru_cache(maxsize=256)
@@ -62,7 +66,7 @@ def _layer_work(shape: Transformer, index: int) -> float:
 def layer_kind(shape: Transformer, index: int) -> LayerKind:
     """Return the kind of the layer at an index: its sliding window, and whether it has experts."""
     parts = layer_parts(shape, index)
-    full = not shape.window or not parts.attention or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
+    full = not parts.attention or has_full_attention(shape, index)
     return LayerKind(0 if full else shape.window, parts.experts, replace(parts, experts=False))
 
 

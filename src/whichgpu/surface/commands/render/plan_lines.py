@@ -64,10 +64,12 @@ def plan_lines(answer: PlanAnswer) -> list[Message]:
 
 
 def _simulation(check: CheckRow) -> Message:
-    id = "plan.simulated-free" if check.met is None else "plan.simulated" if check.holds else "plan.simulated-fails"
+    id = "plan.simulated" if check.holds else "plan.simulated-unshown" if check.unshown else "plan.simulated-fails"
+    id = "plan.simulated-free" if check.met is None else id
     values = {"model": check.model, "n": check.requests, "percentile": f"{check.percentile:g}"}
     values |= {name: format_range(getattr(check, name)) for name in ("ttft", "tpot", "latency")}
-    return msg(id, **values, **({} if check.met is None else {"met": f"{check.met:.1%}"}))
+    shares = {"met": check.met, "low": None if id == "plan.simulated-fails" else check.met_low}
+    return msg(id, **values, **{name: f"{share:.1%}" for name, share in shares.items() if share is not None})
 
 
 def _probability(check: CheckRow) -> Message:

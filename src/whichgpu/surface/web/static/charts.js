@@ -1,4 +1,5 @@
 // Draws the page's Vega-Lite specs with the Vega bundle of this server, which is loaded only if the page has a chart.
+import { startControls } from "./controls.js";
 import { say, word } from "./say.js";
 
 let bundle = null;
@@ -68,6 +69,7 @@ export async function draw(name, spec) {
     });
     views.get(name)?.finalize();
     views.set(name, made);
+    startControls(name, spec, made.view);
     place.dataset.drawn = "true";
     place.dataset.width = String(place.clientWidth);
   } catch (problem) {

@@ -47,9 +47,10 @@ def accuracy(page: Page) -> PageContent:
     from whichgpu.api.facts import accuracy as verbs
 
     state, language = page.state, page.language
-    worst = page.number("worst", MAX_WORST)
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
+        page.check()
+        worst = page.number("worst", MAX_WORST)
         pairs = verbs.matching_pairs({name: state[name] for name in FILTERS}, catalog())
         answer = verbs.accuracy_answer(pairs, state["by"], worst, catalog())
     except WhichGpuError as error:
@@ -103,7 +104,8 @@ def pairs_picture(
     words = {task: text(f"web.task-{task}") for task in tasks}
     points = [
         {"measured": pair.measured, "predicted": pair.predicted, "task": words[pair.task], "gpu": names.get(pair.gpu, pair.gpu),
-         "model": pair.model, "error": f"{pair.error:+.0%}"}
+         "model": pair.model, "error": f"{pair.error:+.0%}", "low": pair.low, "high": pair.high,
+         "range": language.text("web.range", low=format_seconds(pair.low), high=format_seconds(pair.high))}
         for pair in pairs[::step]
     ]  # fmt: skip
     low = min(min(pair.measured, pair.predicted) for pair in pairs)
@@ -125,6 +127,7 @@ def pairs_picture(
     titles = tips(
         ("gpu", text("web.tip-gpu")), ("model", text("web.field-model")), ("task", text("web.field-task")),
         ("measured", x["title"]), ("predicted", y["title"]), ("error", text("web.column-error")),
+        ("range", text("web.column-range")),
     )  # fmt: skip
     dots = {
         "data": {"values": points},
@@ -134,10 +137,15 @@ def pairs_picture(
             "tooltip": titles,
         },
     }  # fmt: skip
+    ranges = {
+        "data": {"values": points},
+        "mark": {"type": "rule", "color": SOFT, "opacity": 0.12, "aria": False},
+        "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+    }
     description = text(
         "web.described-pairs", n=len(points), median=f"{answer.total.median:.0%}", inside=f"{answer.total.inside:.0%}"
     )
-    return picture(description, 420, width=560, layer=[equal, dots])
+    return picture(description, 420, width=560, layer=[ranges, equal, dots])
 
 
 def errors_picture(answer: AccuracyAnswer, names: dict[str, str], language: Language) -> dict[str, Any]:

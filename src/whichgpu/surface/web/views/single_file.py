@@ -19,7 +19,7 @@ _BARE = re.compile(r"<noscript>.*?</noscript>|<template .*?</template>", re.DOTA
 _FOLD = re.compile(r'<input type="checkbox" class="fold-box"[^>]*><label class="fold".*?</label>', re.DOTALL)
 _CONTROLS = re.compile(
     r'<form class="(?:ask|filters)[^"]*".*?</form>|<ul class="(?:twins|downloads)".*?</ul>|<nav .*?</nav>'
-    r'|<div class="languages".*?</div>',
+    r'|<div class="(?:languages|controls[^"]*)".*?</div>',
     re.DOTALL,
 )
 _BUTTONS = re.compile(r"<button[^>]*>.*?</button>", re.DOTALL)

@@ -19,6 +19,7 @@ from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_traini
 from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds, slowest_stage
 from whichgpu.estimate.time.lower.numerics import Numerics, numerics, training_numerics
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Number, Op
+from whichgpu.workload.layer_pattern import full_attention_shape
 from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices
 from whichgpu.workload.shapes import Transformer
@@ -151,10 +152,11 @@ class _ModelPass(msgspec.Struct, frozen=True):
         ]
 
     def _layer(self, write: KernelWriter, run: LayerPass) -> None:
+        shape = self.shape if run.window else full_attention_shape(self.shape)
         if self.fusing:
-            fused_training_layer(write, self.shape, run)
+            fused_training_layer(write, shape, run)
         else:
-            eager_layer(write, self.shape, run)
+            eager_layer(write, shape, run)
 
     def _section(self, count: int, growth: float, write: Callable[[KernelWriter], None]) -> StepSection:
         """Return the operators of `count` equal layers; under checkpointing their forward pass runs twice."""

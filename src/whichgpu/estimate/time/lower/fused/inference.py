@@ -175,7 +175,8 @@ class _ModelKernels:
             step = replace(step, source=source)
         self._embedding(step)
         for kind, count in layer_kinds(shape, parallel):
-            layer = partial(fused_layer, shape=shape, step=step, window=kind.window, mixture=kind.mixture, parts=kind.parts)
+            own = kind.shape(shape)
+            layer = partial(fused_layer, shape=own, step=step, window=kind.window, mixture=kind.mixture, parts=kind.parts)
             self._add(count * (self._host.layer_share if self._host else 1), layer)
         if self._host:
             self._ops = [*filter(self._host.keeps, self._ops), self._host.read()]

@@ -1,0 +1,59 @@
+"""Options of speculative decoding on a serve line, from an engine's record (`serve.speculative`)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+
+from whichgpu.catalog.engines.record import EngineRecord
+from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.workload.decoding.speculative import Speculative
+
+EAGLE_HEADS = "path/to/eagle-heads"  # Stands for a checkpoint that only the user can name.
+
+
+def speculative_words(options: LaunchOptions, record: EngineRecord) -> list[str]:
+    """Return the words that set up speculative decoding; none if it is not requested or the engine has no option for it."""
+    template = record.serve.speculative.get(options.speculative.method, "") if options.speculative else ""
+    return [_filled(word, options, record) for word in template.split()]
+
+
+def file_setup(options: LaunchOptions, record: EngineRecord) -> str:
+    """Return shell code that writes the file an engine reads the settings from; empty for engines with options of its own."""
+    line = record.serve.speculative_file.get(options.speculative.method, "") if options.speculative else ""
+    return f"echo {shlex.quote(_filled(line, options, record, json.dumps))} > {_file_name(options)}; " if line else ""
+
+
+def speculative_notes(options: LaunchOptions, record: EngineRecord) -> list[str]:
+    """Return what the command line does not say about speculative decoding: heads to provide, or that it is not set."""
+    speculative = options.speculative
+    if speculative is None:
+        return []
+    if speculative.method not in record.serve.speculative:
+        return [f"Speculative decoding ({speculative.method}) is not set: {record.name} has no option for it."]
+    notes = [f"Speculative decoding: the estimate assumes that {speculative.acceptance:.0%} of the drafted tokens are accepted."]
+    if speculative.method == "eagle":
+        notes.append(f"{EAGLE_HEADS}: EAGLE-3 heads trained for {options.model}.")
+    return notes
+
+
+def _filled(template: str, options: LaunchOptions, record: EngineRecord, quoted: Callable[[str], str] = str) -> str:
+    """Return a template with the values of the request in its placeholders; other braces stay."""
+    speculative: Speculative = options.speculative  # type: ignore[assignment]
+    draft = speculative.draft or EAGLE_HEADS
+    if record.serve.reads_gguf:
+        draft = f"{draft.rpartition('/')[2]}-{options.dtype}.gguf" if speculative.draft else f"{draft}.gguf"
+    values = {
+        "draft": quoted(draft),
+        "tokens": speculative.tokens,
+        "verified": speculative.tokens + 1,
+        "file": _file_name(options),
+    }
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", str(value))
+    return template
+
+
+def _file_name(options: LaunchOptions) -> str:
+    return f"{options.group}-speculative.yaml"
