@@ -1,6 +1,6 @@
 """Memory estimates against measured training steps, next to counting parameters and the formula of 2015 on the same rows.
 
-Peaks that torchtune and LitGPT publish for fine-tuning follow; LitGPT's adapters drop out inputs and keep a copy of each.
+Peaks that torchtune and LitGPT publish for fine-tuning follow, with medians by source and kind of adapters.
 
 Run: python -m benchmarks.accuracy_memory [FOLDER]   (the folder with h200/train.jsonl; default ../shared/truth)
 """
@@ -132,8 +132,8 @@ def published_peaks(folder: Path) -> Iterator[str]:
         shape = lookups.shape(one.request["model"])
         workload = fill_defaults(from_object(one.request).workload, shape)
         ratio = estimate_memory(workload, shape, catalog.gpu_by_id[one.gpu]).allocated.value / one.allocated
-        errors.setdefault(one.source, []).append(abs(ratio - 1))
         adapters = "QLoRA" if workload.qlora else "LoRA" if workload.lora_rank else "full"
+        errors.setdefault(f"{one.source} {adapters}", []).append(abs(ratio - 1))
         yield f"{one.source} {shape.name} {adapters} {workload.engine} b{workload.batch}\t{ratio - 1:+.1%}"
     for source, found in errors.items():
         yield f"{source}\t{len(found)} rows\tmedian {statistics.median(found):.1%}"

@@ -122,3 +122,7 @@ def test_unanswerable_question_shows_the_reason(opened: Opener) -> None:
     page.wait_for_selector("#answer .problem")
     assert "Try it with a change: Budget" in page.locator("#answer .problem").inner_text()
     assert page.input_value("#f-budget") == "0.01usd/h"
+    assert page.get_attribute("#f-budget", "aria-invalid") == "true"
+    page.click("#answer .relax")
+    page.wait_for_selector("#best")
+    assert page.locator("[aria-invalid]").count() == 0

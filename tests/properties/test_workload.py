@@ -70,7 +70,7 @@ def workloads() -> st.SearchStrategy[Workload]:
         "gpu": st.none() | NAMES,
         "parallel": LAYOUTS,
         "speculative": st.none() | SPECULATIVE,
-        "prefix_hit": st.none() | st.floats(0, 1),
+        **dict.fromkeys(("prefix_hit", "lora_dropout"), st.none() | st.floats(0, 1)),
         "offload": st.none() | OFFLOADS,
         "lora_targets": st.lists(st.sampled_from(LORA_TARGETS), min_size=1, unique=True).map(",".join),
     }

@@ -54,7 +54,7 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> dict[str, str] | No
     task, model = next((name for pattern, name in TASKS if pattern.search(text)), None), _model(text, catalog)
     if task is None and model is not None:  # A model alone is for a chat with it.
         task = "chat"
-    if task is None or (task == "chat" and model is None):
+    if task is None or (task == "chat" and model is None and not OWNING.search(text)):
         return None
     model = model or (PICTURES if task == "images" else None)
     return {"task": task, **({"model": model} if model else {}), **dict(_constraints(text, task))}

@@ -11,7 +11,7 @@ from whichgpu.workload.denoisers import makes_videos
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
-ADAPTERS = ("lora_rank", "lora_targets", "qlora")
+ADAPTERS = ("lora_rank", "lora_targets", "lora_dropout", "qlora")
 TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
 PICTURES = ("denoising_steps", "guidance")
 DECODING = ("speculative", "prefix_hit", "offload")  # fields of text generation
@@ -49,7 +49,7 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
     text = shape.is_transformer
     pictured = isinstance(shape, TracedShape) and shape.reads_images
     if not text:
-        yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
+        yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "lora_dropout", "qlora", "tpot_max")
     if not text and not isinstance(shape, TracedShape):  # For models with an operator table, the estimate itself reports this.
         yield from ("checkpointing", "lora_rank")
     if not shape.is_generative:

@@ -72,6 +72,7 @@ class Workload(msgspec.Struct, frozen=True):
     checkpointing: str = _declare(Checkpointing(CHECKPOINTING), "NAME", default="none")
     lora_rank: int | None = _declare(Whole(0, 65536), example="16")
     lora_targets: str = _declare(LoraTargets(), "NAMES", default="all-linear")
+    lora_dropout: float | None = _declare(ShareValue(), "SHARE", "0.05")  # share of the adapters' inputs dropped in training
     qlora: bool = _declare(Flag(), default=False)
     attention: str | None = _declare(Word(("flash", "sdpa", "eager")), "NAME")
     parallel: Parallel = _declare(Layout(), "tp=N,…", default=Parallel())

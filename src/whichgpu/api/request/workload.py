@@ -80,6 +80,7 @@ class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
     lora: Annotated[bool | None, Field(Flag(), help="option.workload-lora")]
     lora_rank: Annotated[int | str | None, work_field]
     lora_targets: Annotated[NameList | None, work_field]
+    lora_dropout: Annotated[float | str | None, work_field]
     qlora: Annotated[bool | None, work_field]
     attention: Annotated[str | None, work_field]
     speculative: Annotated[str | Mapping[str, Any] | None, work_field]

@@ -112,7 +112,16 @@ async def script(request: Request) -> Response:
 
 async def _page(request: Request, name: str, ending: str, chart: str = "", subject: str | None = None) -> Response:
     question = page_question(name, ending, request.url.query, language_of(request).code, chart, subject)
-    return answer_response(request, await ask_worker(request, question, drawing=ending in ("svg", "png", "file")))
+    try:
+        return answer_response(request, await ask_worker(request, question, drawing=ending in ("svg", "png", "file")))
+    except HttpRefusal as refusal:
+        if refusal.status != 422 or ending != "html" or subject is not None:
+            raise
+        refused = {
+            **question,
+            "refusal": {"kind": refusal.kind, "values": refusal.values},
+        }  # The page has the form, to ask for less.
+        return answer_response(request, await ask_worker(request, refused))
 
 
 async def _http_error(request: Request, problem: Exception) -> Response:

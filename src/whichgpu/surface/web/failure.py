@@ -1,68 +1,166 @@
-"""What a page says about a question without an answer: the invalid field, the reasons, and a change that has an answer."""
+"""What a page says about a question without an answer: the invalid fields, the reasons, and changes that have an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from copy import copy
+from difflib import get_close_matches
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
-from whichgpu.base.messages import Language
+from whichgpu.base.messages import Language, Message
 from whichgpu.surface.web.command_replies import client_error, status_of
+from whichgpu.surface.web.field_names import with_field_names, with_labels
 from whichgpu.surface.web.page import Page, PageContent
 
+_FLAG = re.compile(r"--[a-z][a-z-]*")
+HTTP_OK = 200  # HTTP status of a page with an answer.
+LABELS = {("models", "name"): "model-names"}  # Labels of fields that other pages call otherwise.
+LISTS = ("gpus", "models", "prices", "accuracy", "sources")  # Pages of filtered rows, which take milliseconds.
+# Constraints of a recommendation, which are left out together if no single change has an answer.
+CONSTRAINTS = ("gpu", "gpus", "min_memory", "needs", "provider", "region", "near", "max_latency", "term", "budget", "deadline")
+MAX_PROBES = 6  # Largest number of filters that are left out on trial.
+MAX_CHOICES = 12  # Largest number of names that would work on a page.
 
-def error_content(template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, **content: Any) -> PageContent:
-    """Return the content of a page that displays an error next to its form."""
-    body = client_error(error, page.language)
-    document = {"ok": False, "error": body}
-    values = {**context, "error": body, **failure_content(error, page)}
+
+def error_content(
+    template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, fields: tuple[str, ...] = (), **content: Any
+) -> PageContent:
+    """Return the content of a page that displays an error next to its form; `fields` are invalid, by default those it names."""
+    labelled = copy(error)
+    labelled.message = _with_labels(error.message, page)
+    is_long = len(error.choices) > MAX_CHOICES  # The hint would list them all.
+    labelled.hint = _with_labels(error.hint, page) if error.hint and not is_long else None
+    body = client_error(labelled, page.language)
+    document = {"ok": False, "error": client_error(error, page.language)}
+    values = {**context, "error": body, **failure_content(error, page, fields)}
     return PageContent(template, values, document=document, status=status_of(error), **content)
 
 
-def failure_content(error: WhichGpuError, page: Page) -> dict[str, Any]:
-    """Return template values: the name of the invalid field, the reasons with counts, and the relaxation with its URL."""
-    content: dict[str, Any] = {"bad_field": _bad_field(error, page), "reasons": (), "relaxation": None}
+def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return template values: names of invalid fields, choices and relaxation with their URLs, and the reasons with counts."""
+    relaxation = error.relaxation if isinstance(error, NoAnswer) else None
+    change = dict(relaxation["change"]) if relaxation else {}
+    fields = fields or _bad_fields(error, page) or tuple(name for name in change if name in page.view.fields)
+    choices = _choices(error)
+    if not change:
+        change = dict.fromkeys(fields if isinstance(error, UsageError) else () if choices else _in_the_way(page))
+        fields = fields or tuple(change)
+    content: dict[str, Any] = {"bad_fields": fields, "reasons": (), "relaxation": _relaxation(change, page)}
+    content["choices"] = [(choice, _choice_url(choice, fields, error, page)) for choice in choices]
     if isinstance(error, NoAnswer) and error.rejected:
         reasons = sorted(error.rejected.items(), key=lambda item: -item[1])
-        content["reasons"] = [(page.language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in reasons]
-        content["relaxation"] = _relaxation(error.relaxation, page)
+        content["reasons"] = [(rejection_text(why, count, page.language), f"{count:,}") for why, count in reasons]
     return content
 
 
-def _bad_field(error: WhichGpuError, page: Page) -> str:
-    """Return the field that an error is about: the one it names, else one with the text that it quotes; empty if neither."""
+def _values(message: Message) -> Iterator[tuple[str, object]]:
+    """Yield the values in a message and in the messages within it, by name."""
+    for name, value in message.values.items():
+        if isinstance(value, Message):
+            yield from _values(value)
+        else:
+            yield name, value
+
+
+def _bad_fields(error: WhichGpuError, page: Page) -> tuple[str, ...]:
+    """Return the fields that an error is about: those it names, else those with a text that it quotes, else the flags in it."""
+    texts = {str(value).strip("'") for _, value in _values(error.message)}
+    lowered = {text.lower() for text in texts}
+    if names := [name for name in page.view.fields if name in lowered]:
+        return tuple(names)
+    words = {name: value if isinstance(value, tuple) else (value,) for name, value in page.state.items()}
+    changed = [name for name in words if page.state[name] != page.view.defaults[name]]
+    if names := [name for name in changed if texts & {*map(str, words[name])}]:
+        return tuple(names[:1])
     if not isinstance(error, UsageError):
+        return ()
+    if str(page.state.get("model", "")).startswith("{"):  # A pasted config.json, of which the error names a part.
+        return ("model",)
+    flags = {with_field_names(flag) for flag in _FLAG.findall(page.language.render(error.message))}
+    return tuple(name for name in changed if name in flags)[:1]
+
+
+def rejection_text(why: str, count: int, language: Language) -> str:
+    """Return the reason that removed candidates, with labels of fields instead of flags."""
+    return with_labels(language.text(f"rejected.{why}", n=count), language)
+
+
+def _choices(error: WhichGpuError) -> tuple[str, ...]:
+    """Return names that would work, of many those most like what the field has; a flag is none on a page."""
+    choices = tuple(choice for choice in error.choices if not choice.startswith("--"))
+    if len(choices) <= MAX_CHOICES:
+        return choices
+    texts = [str(value).strip("'") for _, value in _values(error.message)]
+    near = [name for text in texts for name in get_close_matches(text, choices, MAX_CHOICES, 0.4)]
+    return tuple(dict.fromkeys(near))[:MAX_CHOICES] or choices[:MAX_CHOICES]
+
+
+def _in_the_way(page: Page) -> tuple[str, ...]:
+    """Return the filters without which a page has an answer: one of a list if that suffices, else all; none if that fails."""
+    if page.hurry or page.name not in (*LISTS, "recommend"):
+        return ()
+    defaults = page.view.defaults
+    fields = page.view.fields if page.name in LISTS else CONSTRAINTS
+    filters = tuple(name for name in fields if page.state[name] != defaults[name] and name != "sort")
+    single = [(name,) for name in filters[:MAX_PROBES]] if page.name in LISTS else []
+    for names in (*single, filters):
+        state = page.state | {name: defaults[name] for name in names}
+        if names and page.view.show(replace(page, state=state, problem=None, hurry=True)).status == HTTP_OK:
+            return names
+    return ()
+
+
+def _with_labels(message: Message, page: Page) -> Message:
+    """Return a message in which the labels of the page's fields replace their names."""
+
+    def value_of(name: str, value: object) -> object:
+        if isinstance(value, Message):
+            return _with_labels(value, page)
+        is_field = name == "name" and str(value).lower() in page.view.fields
+        return _label(str(value).lower(), page) if is_field else value
+
+    return Message(message.id, {name: value_of(name, value) for name, value in message.values.items()})
+
+
+def _choice_url(choice: str, fields: tuple[str, ...], error: WhichGpuError, page: Page) -> str:
+    """Return the URL of the page with a choice in place of what its one invalid field has; empty if there are several."""
+    if len(fields) != 1:
         return ""
-    texts = {str(value).strip("'") for value in error.message.values.values()}
-    names = [name for name in page.view.fields if name in {text.lower() for text in texts}]
-    values = {name: value if isinstance(value, tuple) else (value,) for name, value in page.state.items()}
-    names += [
-        name for name, words in values.items() if page.state[name] != page.view.defaults[name] and texts & {*map(str, words)}
-    ]
-    return names[0] if names else ""
+    field = fields[0]
+    if not page.view.fields[field].is_list:
+        return page.url(field, **{field: choice})
+    texts = {str(value).strip("'") for _, value in _values(error.message)}
+    others = tuple(choice if text in texts else text for text in page.state[field])
+    return page.url(**{field: others if choice in others else (choice,)})
 
 
-def _relaxation(relaxation: Mapping[str, Any] | None, page: Page) -> dict[str, Any] | None:
+def _relaxation(change: Mapping[str, Any], page: Page) -> dict[str, Any] | None:
     """Return the changes of a relaxation as texts and the URL of the page with them; None if the page lacks a field of it."""
-    change = relaxation["change"] if relaxation else {}
     if not change or not change.keys() <= page.view.fields.keys():
         return None
     state = {name: _value(name, value, page) for name, value in change.items()}
-    return {"url": page.url(**state), "changes": [_change(name, value, page.language) for name, value in change.items()]}
+    texts = [_change(name, state[name] if page.view.defaults[name] else value, page) for name, value in change.items()]
+    return {"url": page.url(**state), "changes": texts}
 
 
 def _value(name: str, value: Any, page: Page) -> Any:
-    """Return a changed field's value as the page's state has it: a tuple for a list, a text otherwise, None if dropped."""
-    if page.view.fields[name].is_list:
-        return () if value is None else (str(value),)
-    return page.view.defaults[name] if value is None else str(value)
+    """Return a changed field's value as the page's state has it: a tuple for a list, a text otherwise, the default if dropped."""
+    if value is None:
+        return page.view.defaults[name]
+    return (str(value),) if page.view.fields[name].is_list else str(value)
 
 
-def _change(name: str, value: Any, language: Language) -> str:
-    id = f"web.field-{name.replace('_', '-')}"
-    field = language.text(id) if id in language else name
-    return (
-        language.text("web.relax-drop", field=field)
-        if value is None
-        else language.text("web.relax-set", field=field, value=value)
-    )
+def _change(name: str, value: Any, page: Page) -> str:
+    language, field = page.language, _label(name, page)
+    if value is None:
+        return language.text("web.relax-drop", field=field)
+    return language.text("web.relax-set", field=field, value=language.listed(value) if isinstance(value, tuple) else value)
+
+
+def _label(name: str, page: Page) -> str:
+    id = f"web.field-{LABELS.get((page.name, name), name).replace('_', '-')}"
+    return page.language.text(id) if id in page.language else name

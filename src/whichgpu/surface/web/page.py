@@ -61,15 +61,21 @@ class Page(msgspec.Struct, frozen=True):
     hurry: bool = False  # Whether parts that take long to compute may be left out.
     files: Mapping[str, str] = {}  # Paths of files that the client has uploaded, by field; a URL cannot name them.
     progress: Callable[[float], None] | None = None  # Called with the share of the work that is done.
+    problem: WhichGpuError | None = None  # Why there is no answer, if that is known before the page is made.
+
+    def check(self) -> None:
+        """Raise the problem of the request, if it has one: an invalid text in a field, or an answer that took too long."""
+        if self.problem is not None:
+            raise self.problem
 
     @property
     def name(self) -> str:
         """Return the name of the page, which is its path."""
         return self.view.name
 
-    def url(self, **changes: Any) -> str:
-        """Return the URL of this page with some fields changed; None leaves a field out."""
-        return with_language(address(self.view, self.state | changes), language_in(self.query))
+    def url(self, always: str = "", /, **changes: Any) -> str:
+        """Return the URL of this page with some fields changed; None leaves one out, and `always` has its value in any case."""
+        return with_language(address(self.view, self.state | changes, always=always), language_in(self.query))
 
     def other_format(self, ending: str) -> str:
         """Return the URL of this page with the same field values as .json, .csv, .md or .html."""
@@ -156,16 +162,27 @@ def page_fields(request: type) -> Mapping[str, Field]:
 
 def read_state(view: View, query: str, subject: str | None = None) -> State:
     """Return the values of a page's fields that a URL sets, defaults for the others; `subject` is what its path names."""
+    state, problem = state_and_problem(view, query, subject)
+    if problem is not None:
+        raise problem
+    return state
+
+
+def state_and_problem(view: View, query: str, subject: str | None = None) -> tuple[State, WhichGpuError | None]:
+    """Return the values of a page's fields, and the error of the first invalid one, which has its text or its default."""
     if subject is not None and not view.subject:
         raise unknown_word("page", f"{view.name}/{subject}"[:80], PAGES)
-    state = dict(view.defaults)
+    state, problem = dict(view.defaults), None
     texts_by_name = _texts_by_name(query) | ({} if subject is None else {view.subject: [subject]})
     for name, texts in texts_by_name.items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
-            state[name] = _read(name, view.fields[name], texts)
-            if name == "model" and not isinstance(view.fields[name].kind, Names):  # A filter of rows loads no model.
-                state[name] = permitted_model(state[name], catalog())
-    return state
+            try:
+                state[name] = _read(name, view.fields[name], texts)
+                if name == "model" and not isinstance(view.fields[name].kind, Names):  # A filter of rows loads no model.
+                    state[name] = permitted_model(state[name], catalog())
+            except WhichGpuError as error:
+                problem = problem or error
+    return state, problem
 
 
 def unknown_parameters(view: View, query: str) -> tuple[str, ...]:

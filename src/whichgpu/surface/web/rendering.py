@@ -29,7 +29,15 @@ from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, Progress, catalog, client_error, command_reply, error_reply, status_of
 from whichgpu.surface.web.field_names import with_labels
-from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
+from whichgpu.surface.web.page import (
+    Page,
+    PageContent,
+    address,
+    state_and_problem,
+    unknown_parameters,
+    view_named,
+    without_invalid,
+)
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
 from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
@@ -54,16 +62,21 @@ def render_page(
     hurry: bool = False,
     files: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    problem: WhichGpuError | None = None,
 ) -> HttpReply:
     """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format.
 
     `subject` is what the URL's path names after the page, such as the GPU of `/gpu/t4`; `hurry` permits the page to leave out
-    what takes long to compute; `files` are paths of uploaded files by field.
+    what takes long to compute; `files` are paths of uploaded files by field; `problem` is why there is no answer, if known.
     """
     try:
         language_in(query)
         view = view_named(name)
-        page = Page(view, read_state(view, query, subject), language, query, hurry, files or {}, progress)
+        state, invalid = state_and_problem(view, query, subject)
+        problem = problem or invalid
+        if problem is not None and (ending != "html" or view.subject):  # Only HTML has a form to correct.
+            raise problem
+        page = Page(view, state, language, query, hurry, files or {}, progress, problem)
         unknown = unknown_parameters(view, query)
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))
@@ -204,7 +217,8 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "languages": language_choices(query, language.code),
         "unknown": (),
         "prices_seen": None,
-        "bad_field": "",
+        "bad_fields": (),
+        "choices": (),
         "reasons": (),
         "relaxation": None,
         "version": __version__,

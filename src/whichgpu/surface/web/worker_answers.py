@@ -13,7 +13,15 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as language_of_code
 from whichgpu.surface.commands.session import language_code
-from whichgpu.surface.web.command_replies import CONTENT_TYPES, HttpReply, Progress, catalog, command_document, error_reply
+from whichgpu.surface.web.command_replies import (
+    CONTENT_TYPES,
+    NO_ANSWER,
+    HttpReply,
+    Progress,
+    catalog,
+    command_document,
+    error_reply,
+)
 from whichgpu.surface.web.hide_paths import without_folders, without_paths
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER
@@ -126,10 +134,14 @@ def _checked(request: Any) -> Any:
 def page(question: Question, language: Language, progress: Progress | None) -> HttpReply:
     """Return a web page as an HTTP reply, in the format that `question` names."""
     from whichgpu.surface.web.rendering import render_page
+    from whichgpu.surface.web.responses import HttpRefusal
 
+    refusal = question.get("refusal")
+    problem = HttpRefusal(NO_ANSWER, refusal["kind"], None, **refusal["values"]).error() if refusal else None
     chart, subject = question.get("chart"), question.get("subject")
     hurry, files = bool(question.get("hurry")), question.get("files")
-    return render_page(question["name"], question["ending"], question["query"], language, chart, subject, hurry, files, progress)
+    name, ending, query = question["name"], question["ending"], question["query"]
+    return render_page(name, ending, query, language, chart, subject, hurry, files, progress, problem)
 
 
 def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001

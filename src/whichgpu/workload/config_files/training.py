@@ -100,7 +100,7 @@ def _set_adapter(document: Mapping[str, Any], tool: str, fields: dict[str, Any])
     component = str(_value(document, "model._component_") or "").rpartition(".")[2]
     word = str(document.get("adapter") or document.get("finetuning_type") or component.partition("_")[0]).lower()
     if "lora" not in word and "dora" not in word and not (tool == TRAINER_TOOL and document.get("use_peft")):
-        for name in ("lora_rank", "lora_targets", "qlora"):
+        for name in ("lora_rank", "lora_targets", "lora_dropout", "qlora"):
             fields.pop(name, None)
         return
     fields.setdefault("lora_rank", DEFAULT_LORA_RANK.get(tool, 8))
@@ -127,6 +127,8 @@ def _converted(field: str, value: Any) -> Any:
         return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 10**9 else None
     if field == "epochs":
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    if field == "lora_dropout":
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1 else None
     if field == "optimizer":
         return next((name for part, name in _OPTIMIZERS if part in str(value).lower()), None)
     if field == "lora_targets":

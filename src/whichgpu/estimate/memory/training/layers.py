@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
@@ -25,12 +26,13 @@ class LayerRun(msgspec.Struct, frozen=True):
     mixture: bool = False
     cross_tokens: int = 0  # encoder tokens a decoder layer attends to; 0: no cross attention
     cross_sequence: int = 0
+    lora_dropout: float = 0.0
 
 
 def layer_block(shape: Transformer, run: LayerRun, widths: ElementWidths) -> TapeBlock:
     """Return one layer of a transformer as a block of operators."""
     tape = Tape()
-    write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets)
+    write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets, lora_dropout=run.lora_dropout)
     entry = tape.value(run.tokens * shape.hidden, widths.stream)
     exit = (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, entry, run)
     return TapeBlock(tuple(tape.nodes), entry, exit)
@@ -98,7 +100,7 @@ def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTen
 def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
     """Write cross attention: queries from the decoder, keys and values from the encoder's output, saved outside the layer."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    memory = OperatorWriter(write.tape, run.cross_tokens, write.widths, run.lora_rank, targets=run.lora_targets)
+    memory = replace(write, tokens=run.cross_tokens)
     encoded = write.tape.value(run.cross_tokens * shape.hidden, write.widths.compute)
     q = write.linear(x, queries, shape.qkv_bias)
     k, v = (memory.linear(encoded, keys, shape.qkv_bias) for _ in range(2))
@@ -139,9 +141,7 @@ def _experts(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTe
     experts = shape.experts
     assert experts is not None
     write.linear(x, experts.count)  # This is the router.
-    routed = OperatorWriter(
-        write.tape, write.tokens * experts.active, write.widths, write.lora_rank, experts.count, write.targets
-    )
+    routed = replace(write, tokens=write.tokens * experts.active, copies=experts.count)
     gathered = write.tape.op((x,), x.count * experts.active, x.width, kernel=True)
     out = _mlp(routed, shape, gathered, experts.ffn)
     out = write.tape.op((out,), write.tokens * shape.hidden, out.width, (out,), kernel=True)

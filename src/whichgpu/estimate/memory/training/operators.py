@@ -51,6 +51,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
     lora_rank: int = 0  # above 0: base weights are frozen
     copies: int = 1  # number of equal experts that one linear layer on the tape represents
     targets: frozenset[str] = frozenset()  # projections with a LoRA adapter; empty: all
+    lora_dropout: float = 0.0  # share of its input that each adapter drops
 
     def cast(self, x: TapeTensor, width: int) -> TapeTensor:
         """Append a cast to elements of `width` bytes; it saves nothing, and its gradient is cast back."""
@@ -84,6 +85,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         width, rank = self.widths.compute, self.lora_rank
         base = self.tape.op((x,), self.tokens * out, width, kernel=True)
         gradients = (features * rank * self.widths.parameter, rank * out * self.widths.parameter)
+        x = self.dropout(x, self.lora_dropout)  # The result is a copy of the adapter's own, saved with its mask.
         down = self.tape.op((x,), self.tokens * rank, width, (x,), parameter_gradient=gradients[0], kernel=True)
         up = self.tape.op((down,), self.tokens * out, width, (down,), parameter_gradient=gradients[1], kernel=True)
         scaled = self.tape.op((up,), up.count, width)

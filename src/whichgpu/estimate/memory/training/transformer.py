@@ -85,6 +85,7 @@ class TransformerStep(msgspec.Struct, frozen=True):
             mixture,
             self.encoder_tokens,
             self.encoder_sequence,
+            self.workload.lora_dropout or 0.0,
         )
 
     @property
@@ -128,6 +129,7 @@ def _memory_request(workload: Workload) -> Workload:
         checkpointing=workload.checkpointing,
         lora_rank=workload.lora_rank,
         lora_targets=workload.lora_targets,
+        lora_dropout=workload.lora_dropout,
         qlora=workload.qlora,
         attention=workload.attention,
         parallel=workload.parallel,

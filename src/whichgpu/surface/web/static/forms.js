@@ -44,6 +44,19 @@ function settle(part) {
   document.dispatchEvent(new CustomEvent("answered"));
 }
 
+// Marks the invalid fields of the form as the page with the answer does.
+function markFields(found) {
+  for (const field of document.querySelectorAll("form:is(.ask, .filters) [id]")) {
+    const fresh = found.getElementById(field.id);
+    if (!fresh) continue;
+    for (const name of ["aria-invalid", "aria-describedby"]) {
+      if (fresh.hasAttribute(name)) field.setAttribute(name, fresh.getAttribute(name));
+      else field.removeAttribute(name);
+    }
+    if (field.hasAttribute("aria-invalid") && field.closest("details")) field.closest("details").open = true;
+  }
+}
+
 // Displays an answer that a job has rendered.
 export function insert(html) {
   const answer = document.querySelector("#answer");
@@ -70,6 +83,7 @@ export async function show(address, { whole = false, push = true } = {}) {
     const [choice, other] = [document, found].map((page) => page.querySelector("#languages"));
     if (choice && other) choice.replaceWith(other); // The new links lead to the new answer in other languages.
     const place = whole ? document.querySelector("#main") : answer;
+    if (!whole) markFields(found);
     place.replaceChildren(...fresh.childNodes);
     settle(place);
   } catch (problem) {

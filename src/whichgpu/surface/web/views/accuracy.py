@@ -47,9 +47,10 @@ def accuracy(page: Page) -> PageContent:
     from whichgpu.api.facts import accuracy as verbs
 
     state, language = page.state, page.language
-    worst = page.number("worst", MAX_WORST)
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
+        page.check()
+        worst = page.number("worst", MAX_WORST)
         pairs = verbs.matching_pairs({name: state[name] for name in FILTERS}, catalog())
         answer = verbs.accuracy_answer(pairs, state["by"], worst, catalog())
     except WhichGpuError as error:

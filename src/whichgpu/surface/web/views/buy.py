@@ -30,6 +30,7 @@ def buy(page: Page) -> PageContent:
     command = "buy", request
     context: dict[str, Any] = {**page_words(page.language), "form": _form(page), "answer": None, "error": None}
     try:
+        page.check()
         undated = page.request(BuyRequest, "as_of")
         answer = verbs.buy(undated, context_of(page))  # type: ignore[arg-type]
         by_use = {use: verbs.buy({**undated, "use": use}, context_of(page)) for use in USES}  # type: ignore[typeddict-item]

@@ -32,6 +32,7 @@ def compare(page: Page) -> PageContent:
     command = "compare", request
     context: dict[str, Any] = {**page_words(page.language), "form": _form(page), "rows": None, "error": None}
     try:
+        page.check()
         answer = compare_workload(request, context_of(page), MAX_COMPARED)  # type: ignore[arg-type]
         costs = compared_costs(answer, context_of(page))
     except WhichGpuError as error:

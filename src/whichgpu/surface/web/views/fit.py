@@ -13,7 +13,7 @@ from whichgpu.api.workloads import fit as verbs
 from whichgpu.api.workloads.fit import FitAnswer, FitRow, GpuNeed
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
-from whichgpu.base.messages import Language, Message
+from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_memory_gb
 from whichgpu.surface.charts.memory import UNITS, MemoryBar, memory_picture
 from whichgpu.surface.commands.fit import sentence
@@ -33,6 +33,7 @@ DEFAULT_GPUS = (
 )  # fmt: skip
 MAX_BARS = 16  # Largest number of GPUs in the chart of a page.
 TRAINING = "train finetune"
+SLIDER_TASKS = {"seq_out": "serve batch"}  # Tasks that use a slider, if not all.
 # Changes that a table row proposes, and their fields on this page.
 REMEDIES = {"more-gpus": ("gpus",), "quantise": ("precision",), "kv-cache": ("kv_precision",)}
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
@@ -59,6 +60,7 @@ def fit(page: Page) -> PageContent:
         "units": tuple(UNITS),
     }
     try:
+        page.check()
         question = workload(request, str, without=("gpu",))
         needs = verbs.needs(question, names, lookup_cache())
         charts = {"memory": _chart(needs.gpus[:MAX_BARS], unit, page.language)}
@@ -110,6 +112,24 @@ def _content(answer: FitAnswer, page: Page, unit: str) -> dict[str, Any]:
 
 def _remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
     """Return the changes with which a workload fits the GPU, several GPUs among them, each with the URL of the page with it."""
+    return [*_single_remedies(row, page), *_adapters(row, page)]
+
+
+def _adapters(row: FitRow, page: Page) -> list[tuple[Message, str]]:
+    """Return the first fine-tuning of adapters (LoRA, QLoRA) that fits the GPU, together with the changes suggested before it."""
+    changes: dict[str, Any] = {}
+    reasons: list[Message] = []
+    for one in row.remedies:
+        changes |= one.change
+        reasons.append(one.what)
+        if one.id in ("lora", "qlora") and one.together != "no" and changes.keys() <= page.view.fields.keys():
+            what = page.language.listed(page.language.render(reason) for reason in reasons)
+            values = {name: value if isinstance(value, bool) else str(value) for name, value in changes.items()}
+            return [(msg("hint.remedies", what=what), page.url(gpu=(row.gpu,), **values))]
+    return []
+
+
+def _single_remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
     working = {one.id: one for one in reversed(row.remedies) if one.fits != "no" and one.id in REMEDIES}
     return [
         (working[id].what, page.url(gpu=(row.gpu,), **{name: str(working[id].change[name]) for name in fields}))
@@ -124,7 +144,9 @@ def _form(page: Page) -> dict[str, Any]:
     return {
         "model": form.field("model", completions="models"),
         "task": form.field("task", choices=RUN_TASKS),
-        "sliders": [(form.field(name, "number"), low, octaves) for name, low, octaves in sliders],
+        "sliders": [
+            (form.field(name, "number", only=SLIDER_TASKS.get(name, "")), low, octaves) for name, low, octaves in sliders
+        ],
         "precision": form.field("precision", "radios", ("fp32", "bf16", "fp8", "int8", "int4")),
         "more": [
             form.field("kv_precision", choices=("bf16", "fp8", "int8", "int4")),
@@ -133,8 +155,7 @@ def _form(page: Page) -> dict[str, Any]:
             form.field("image", "number", only=TRAINING),
             form.field("optimizer", only=TRAINING),
             form.field("checkpointing", only=TRAINING),
-            form.field("lora_rank", "number", only="finetune"),
-            form.field("qlora", only="finetune"),
         ],
+        "adapters": [form.field("qlora", only="finetune"), form.field("lora_rank", "number", only="finetune")],
         "gpu": form.field("gpu"),
     }

@@ -49,6 +49,7 @@ def gpus(page: Page) -> PageContent:
     command = "gpus", request | ({"columns": state["columns"]} if state["columns"] else {})
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "rows": None, "error": None, "compared": None}
     try:
+        page.check()
         answer = verbs.gpus(with_sort_field(page.request(GpusRequest, "as_of"), Gpu, language), context_of(page))  # type: ignore[arg-type]
         comparison = compare_hardware(state["compare"], catalog()) if state["compare"] else None
         cells = flat_rows(answer.gpus)

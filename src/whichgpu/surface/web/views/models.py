@@ -33,6 +33,7 @@ def models(page: Page) -> PageContent:
         **page_words(language), "rows": None, "error": None,
     }  # fmt: skip
     try:
+        page.check()
         answer = verbs.models(page.request(ModelsRequest), context_of(page))  # type: ignore[arg-type]
     except WhichGpuError as error:
         return error_content("models.html", context, error, page, command=command)

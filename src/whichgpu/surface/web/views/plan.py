@@ -51,6 +51,7 @@ def plan(page: Page) -> PageContent:
     }  # fmt: skip
     charts: dict[str, Spec] = {}
     try:
+        page.check()
         if not page.files:  # A job may take longer.
             check_simulation(request)
         if is_fleet:

@@ -49,6 +49,7 @@ def prices(page: Page) -> PageContent:
     command = "offers", page.request(OffersRequest, *unused)
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
+        page.check()
         limit = min(parse_row_limit(state["limit"]), MAX_ROWS)
         request = with_sort_field(page.request(OffersRequest, "as_of", *unused), Offer, language)
         answer = verbs.offers({**request, "limit": limit}, context_of(page))  # type: ignore[typeddict-item]

@@ -11,7 +11,7 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
-from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.failure import error_content, rejection_text
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, rows
 from whichgpu.surface.web.views.forms import Form
@@ -39,6 +39,7 @@ def recommend(page: Page) -> PageContent:
     command = "recommend", request
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
+        page.check()
         answer = verbs.recommend(request, context_of(page))  # type: ignore[arg-type]
     except WhichGpuError as error:
         return error_content("recommend.html", context, error, page, command=command)
@@ -53,7 +54,7 @@ def recommend(page: Page) -> PageContent:
         "keeps": "keeps" in columns(answer),
         "near": near_content(answer.evidence, answer.evidence_error, language),
         "each": language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
-        "rejected": [(language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in answer.rejected.reasons.items()],
+        "rejected": [(rejection_text(why, count, language), f"{count:,}") for why, count in answer.rejected.reasons.items()],
     }
     context |= launch_content(answer, request, page)
     return PageContent("recommend.html", context, command, charts)

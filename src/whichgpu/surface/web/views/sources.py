@@ -41,6 +41,7 @@ def sources(page: Page) -> PageContent:
     limit = page.number("limit", MAX_ROWS)
     context: dict[str, Any] = {"form": _form(page), "answer": None, "error": None}
     try:
+        page.check()
         answer = verbs.sources(state["find"], state["table"], state["sort"], catalog())
     except WhichGpuError as error:
         return error_content("sources.html", context, error, page)

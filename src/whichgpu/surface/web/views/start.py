@@ -72,7 +72,7 @@ def start(page: Page) -> PageContent:
         question = question_of_sentence(sentence[:MAX_CHARACTERS], catalog())
         if question is None:
             error = NoAnswer("unread-sentence", msg("error.unread-sentence"), msg("hint.unread-sentence"), EXAMPLES)
-            return error_content("start.html", context, error, page)
+            return error_content("start.html", context, error, page, ("q",))
         fields = {**question, "task": TASK_OF_WORD.get(question["task"], question["task"])}
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]

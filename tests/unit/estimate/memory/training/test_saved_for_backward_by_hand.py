@@ -171,6 +171,10 @@ def test_adapters_are_all_that_is_trained() -> None:
     rms = 256 + 4  # nothing for a weight that is frozen
     inner = 2 * 4  # of each adapter
     assert saved_bytes(TINY, lora_rank=4) == 2 * (rms + NORMED) + FUSED + GATED + 7 * inner
+    # With dropout each adapter saves its own copy and a mask of its input instead: six of 64 elements and one of 256.
+    shared = 2 * NORMED + F  # outputs of both norms and the input of the last layer
+    dropping = saved_bytes(TINY, lora_rank=4, lora_dropout=0.05)
+    assert dropping == saved_bytes(TINY, lora_rank=4) - shared + (2 + 1) * (6 * 64 + 256)
     gemma = replace(TINY, model_type="gemma")
     assert weights(gemma, lora_rank=4) == weights(TINY, lora_rank=4)
     assert weights(gemma) == weights(TINY)

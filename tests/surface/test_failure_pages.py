@@ -1,0 +1,121 @@
+"""A page without an answer keeps its form as it was typed, marks the invalid field, and links to changes that have an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+
+from tests.surface.web_inside import InsideService, TestClient, web_client
+
+FORM = re.compile(r'<form class="(?:ask|filters)[^>]*>.*?</form>', re.DOTALL)
+CONTROL = re.compile(r"<(?:input|textarea|select)([^>]*)>")
+TYPED = ("text", "number", "search", "date")
+# Fewer rows and requests than by default.
+BRIEF: dict[str, dict[str, str]] = {"accuracy": {"gpu": "T4", "worst": "5"}, "gpus": {"name": "A100"}, "prices": {"limit": "5"}}
+PAGES = ("recommend", "fit", "compare", "plan", "buy", "gpus", "models", "prices", "accuracy", "sources")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with web_client(InsideService()) as client:
+        yield client
+
+
+def controls(html: str) -> dict[str, dict[str, str]]:
+    """Attributes of the form's controls by name: the first with a value, else the first."""
+    form = FORM.search(html)
+    assert form is not None, "the form is lost"
+    inputs: dict[str, dict[str, str]] = {}
+    for match in CONTROL.finditer(form[0]):
+        attributes = {name: unescape(value) for name, value in re.findall(r'([\w-]+)="([^"]*)"', match[1])}
+        if name := attributes.get("name"):
+            inputs.setdefault(name, attributes)
+    return inputs
+
+
+def links(html: str) -> list[str]:
+    """Addresses of the changes that a page without an answer proposes."""
+    section = re.search(r'<section class="card problem".*?</section>', html, re.DOTALL)
+    assert section is not None
+    return [unescape(url) for url in re.findall(r'<a [^>]*href="([^"]+)" data-swap', section[0])]
+
+
+@pytest.mark.parametrize(
+    ("address", "field", "wants"),
+    [
+        ("/fit?model=lama-3.1-8b&batch=7", "model", "llama-3.1-8b"),
+        ("/fit?model=~/gpt2&batch=7", "model", None),
+        ("/compare?name=T4,H10&batch=7", "name", "A10"),
+        ("/fit?batch=-5&seq_in=77", "batch", None),
+        pytest.param("/recommend?deadline=5h&rate=3/s", "deadline", None, marks=pytest.mark.long),
+        ("/gpus?min_memory=5000GB&vendor=AMD", "min_memory", None),
+        ("/sources?find=zzz9", "find", None),
+    ],
+)
+def test_the_form_is_kept_the_field_marked_and_a_change_proposed(
+    client: TestClient, address: str, field: str, wants: str | None
+) -> None:
+    reply = client.get(address)
+    assert reply.status_code in (400, 422)
+    inputs = controls(reply.text)
+    for name, texts in parse_qs(address.partition("?")[2]).items():
+        if name in inputs and inputs[name].get("type") in TYPED:
+            assert inputs[name]["value"].replace(", ", ",") == texts[-1]
+    assert inputs[field].get("aria-invalid") == "true"
+    assert "problem-text" in inputs[field]["aria-describedby"].split()
+    assert [name for name, one in inputs.items() if "aria-invalid" in one] == [field]
+    urls = links(reply.text)
+    assert client.get(urls[0]).status_code == 200
+    assert wants is None or any(wants in parse_qs(url.partition("?")[2])[field] for url in urls[1:])
+
+
+def test_a_pasted_config_that_is_invalid_stays_in_its_box(client: TestClient) -> None:
+    html = client.get("/fit", params={"model": '{"model_type": "gpt2"}', "gpu": "T4"}).text
+    box = re.search(r'<textarea id="f-model-config"([^>]*)>(.*?)</textarea>', html)
+    assert box is not None
+    assert 'aria-invalid="true"' in box[1]
+    assert unescape(box[2]) == '{"model_type": "gpt2"}'
+
+
+def test_pages_have_labels_instead_of_field_names(client: TestClient) -> None:
+    html = client.get("/recommend?rate=many").text
+    assert "Requests cannot be &#39;many&#39;" in html
+
+
+@pytest.mark.long
+def test_reasons_have_labels_instead_of_flags(client: TestClient) -> None:
+    html = client.get("/recommend?budget=0.01usd/h&gpu=T4").text
+    section = re.search(r'<section class="card problem".*?</section>', html, re.DOTALL)
+    assert section is not None
+    assert "cost more than Budget" in section[0]
+    assert "--" not in re.sub(r"<[^>]+>", "", section[0])
+
+
+def test_of_many_choices_a_dozen_is_linked(client: TestClient) -> None:
+    html = client.get("/accuracy?model=zzz").text
+    assert len(links(html)) == 13  # and the link without the model
+    assert "choose one of" not in html
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", PAGES)
+def test_every_field_that_can_be_typed_is_kept_and_marked(client: TestClient, page: str) -> None:
+    base: dict[str, Any] = BRIEF.get(page, {})
+    for name, one in controls(client.get(f"/{page}?{urlencode(base)}").text).items():
+        for text in ("zz!9", "-5"):
+            if one.get("type") not in TYPED or name == "lang":
+                continue
+            reply = client.get(f"/{page}?{urlencode({**base, name: text})}")
+            if reply.status_code == 200:
+                continue
+            field = controls(reply.text)[name]
+            assert (reply.status_code in (400, 422), field["value"], field.get("aria-invalid")) == (True, text, "true"), (
+                name,
+                text,
+            )
+            assert client.get(links(reply.text)[0]).status_code == 200, (name, text)
