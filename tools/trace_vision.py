@@ -28,7 +28,15 @@ import library_models
 import vision_blocks
 
 from whichgpu.estimate.trace.framework import load_torch
-from whichgpu.workload.tables import TABLES_FILE, decode_blocks, decode_same, decode_versions, encode_tables
+from whichgpu.workload.tables import (
+    TABLES_FILE,
+    decode_blocks,
+    decode_same,
+    decode_versions,
+    encode_tables,
+    extend_tables,
+    table_names,
+)
 
 PACKAGES = "torch", "torchvision", "timm", "diffusers", "transformers"
 
@@ -86,30 +94,34 @@ def trace_all(tasks: list[tuple[str, int]], folder: Path, jobs: int, limit: int)
 
 
 def write(folder: Path) -> None:
-    """Write the tables file: what it has, replaced and completed by the blocks in the folder."""
+    """Write the tables file: what it has, completed by the blocks in the folder; only if some replace others, all anew."""
     content = TABLES_FILE.read_bytes()
-    blocks, same, versions = decode_blocks(content), decode_same(content), decode_versions(content)
-    for path in sorted(folder.glob("*.xz")):
-        block = json.loads(lzma.decompress(path.read_bytes()))
-        name = path.stem.partition("@")[0]
-        if "same" not in block:
-            blocks[path.stem] = block
-        elif name not in same and not any(key.startswith(f"{name}@") for key in blocks):
-            same[name] = block["same"]
-    sizes = vision_blocks.sizes()
-
-    def place(key: str) -> tuple[str, int]:
-        name, _, image = key.partition("@")
-        return name, sizes[name].index(int(image)) if name in sizes else 0
-
-    ordered = {key: blocks[key] for key in sorted(blocks, key=place)}
+    found = {path.stem: json.loads(lzma.decompress(path.read_bytes())) for path in sorted(folder.glob("*.xz"))}
+    blocks = {key: block for key, block in found.items() if "same" not in block}
+    same = {key.partition("@")[0]: block["same"] for key, block in found.items() if "same" in block}
+    same = {name: other for name, other in same.items() if not any(key.startswith(f"{name}@") for key in blocks)}
+    stored = decode_versions(content)
     versions = {
-        package: ", ".join(sorted({version(package).partition("+")[0], *filter(None, versions.get(package, "").split(", "))}))
+        package: ", ".join(sorted({version(package).partition("+")[0], *filter(None, stored.get(package, "").split(", "))}))
         for package in PACKAGES
     }
+    today = date.today().isoformat()
+    if {key.partition("@")[0] for key in found} & set(table_names()):
+        all_blocks = decode_blocks(content) | blocks
+        all_same = {name: other for name, other in same.items() if name not in table_names()} | decode_same(content)
+        encoded = encode_tables({key: all_blocks[key] for key in sorted(all_blocks, key=_place)}, all_same, today, versions)
+    else:
+        encoded = extend_tables(content, blocks, same, today, versions)
     written = TABLES_FILE.with_suffix(".new")
-    written.write_bytes(encode_tables(ordered, same, date.today().isoformat(), versions))
+    written.write_bytes(encoded)
     written.replace(TABLES_FILE)
+
+
+def _place(key: str) -> tuple[str, int]:
+    """Key to sort blocks by: the model's name, then its image sizes in their order."""
+    name, _, image = key.partition("@")
+    sizes = vision_blocks.sizes()
+    return name, sizes[name].index(int(image)) if name in sizes else 0
 
 
 def main() -> int:

@@ -191,6 +191,20 @@ def _parsed_index(content: bytes) -> tuple[_TablesIndex, int]:
 
 def encode_tables(blocks: Mapping[str, Any], same: Mapping[str, str], written: str, versions: Mapping[str, str]) -> bytes:
     """Return the bytes of the operator-tables file from blocks named "NAME@IMAGE"; a model's first size is its default."""
+    return _with_groups(_TablesIndex(written, dict(versions), (), {}, dict(same)), b"", blocks)
+
+
+def extend_tables(
+    content: bytes, blocks: Mapping[str, Any], same: Mapping[str, str], written: str, versions: Mapping[str, str]
+) -> bytes:
+    """Return the bytes of the operator-tables file with the blocks of further models, in groups of their own."""
+    index, first = _parsed_index(content)
+    new = _TablesIndex(written, dict(versions), index.groups, index.models, {**index.same, **same})
+    return _with_groups(new, content[first:], blocks)
+
+
+def _with_groups(index: _TablesIndex, packed: bytes, blocks: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file with these packed groups and further ones for blocks named "NAME@IMAGE"."""
     models: dict[str, dict[str, bytes]] = {}
     parameters: dict[str, int] = {}
     for key, block in blocks.items():
@@ -198,18 +212,22 @@ def encode_tables(blocks: Mapping[str, Any], same: Mapping[str, str], written: s
         models.setdefault(name, {})[image] = _json(block)
         parameters[name] = block["parameters"]
     groups: list[bytes] = [b""]
-    entries = {}
+    entries: dict[str, Any] = dict(index.models)
     for name, raw in models.items():
         content = b"".join(raw.values())
         if groups[-1] and len(groups[-1]) + len(content) > MAX_GROUP_BYTES:
             groups.append(b"")
         sizes = {image: len(block) for image, block in raw.items()}
-        entries[name] = len(groups) - 1, len(groups[-1]), parameters[name], sizes
+        entries[name] = len(index.groups) + len(groups) - 1, len(groups[-1]), parameters[name], sizes
         groups[-1] += content
-    packed = [lzma.compress(group, lzma.FORMAT_RAW, filters=FILTERS) for group in groups]
-    places = [(sum(map(len, packed[:number])), len(group)) for number, group in enumerate(packed)]
-    index = _json({"written": written, "versions": versions, "groups": places, "models": entries, "same": same})
-    return b"".join((MAGIC, len(index).to_bytes(4, "big"), index, *packed))
+    places = list(index.groups)
+    for group in groups:
+        compressed = lzma.compress(group, lzma.FORMAT_RAW, filters=FILTERS)
+        places.append((len(packed), len(compressed)))
+        packed += compressed
+    fields = {"written": index.written, "versions": index.versions, "groups": places, "models": entries, "same": index.same}
+    encoded = _json(fields)
+    return b"".join((MAGIC, len(encoded).to_bytes(4, "big"), encoded, packed))
 
 
 def decode_blocks(content: bytes) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from whichgpu.workload.tables import (
     decode_same,
     decode_versions,
     encode_tables,
+    extend_tables,
     load_table,
     table_images,
     table_names,
@@ -111,6 +112,10 @@ def test_blocks_survive_a_round_trip() -> None:
     assert decode_blocks(content) == blocks
     assert decode_same(content) == {"c": "a"}
     assert decode_versions(content) == {"torch": "2"}
+    more = {"d@64": {**first, "parameters": 9}}
+    longer = extend_tables(content, more, {"e": "d"}, "2026-11-16", {"torch": "3"})
+    assert decode_blocks(longer) == {**blocks, **more}
+    assert (decode_same(longer), decode_versions(longer)) == ({"c": "a", "e": "d"}, {"torch": "3"})
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
