@@ -174,6 +174,12 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
     )
 
 
+def clustered_machines(catalog: Catalog) -> dict[tuple[str, str], Instance]:
+    """Return the machines of which several are rented joined by a fast network, by provider and name."""
+    clustered = frozenset(provider.id for provider in catalog.providers if provider.rents == "clusters")
+    return {(one.provider, one.instance): one for one in catalog.instances if _in_clusters(one, clustered)}
+
+
 def _in_clusters(machine: Instance | None, clustered: Collection[str]) -> bool:
     """Return whether several of a machine are rented joined by a fabric: its provider rents clusters, and its network is fast."""
     return machine is not None and machine.provider in clustered and (machine.network_gbps or 0.0) >= MIN_NETWORK_GBPS

@@ -224,10 +224,11 @@ def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet |
 
 def _program_job(one: PlannedJob, gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> Job:
     """Return a job with its hours on one machine of each pool; of owned GPUs, on the largest power of two of them."""
-    groups = [Group(each.gpu, each.gpus_per_job, 1, each.fabric) for each in gpu_pools]
+    places = [place for place, each in enumerate(gpu_pools) if not each.workers_only]
+    groups = [Group(gpu_pools[at].gpu, gpu_pools[at].gpus_per_job, 1, gpu_pools[at].fabric) for at in places]
     work = work_of(one.request.workload, one.request.shape, None)
     hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)
-    for place, (group, best) in enumerate(zip(groups, best_configurations(one.request, groups), strict=True)):
+    for place, group, best in zip(places, groups, best_configurations(one.request, groups), strict=True):
         if isinstance(best, Configuration) and work.amount is not None:
             wall[place] = work.amount / best.rate / 3600.0 + run_settings.startup / 3600.0
             hours[place] = wall[place] * (group.gpus if gpu_pools[place].owned else 1)  # An owned pool's machine is one GPU.

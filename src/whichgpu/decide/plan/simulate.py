@@ -7,6 +7,7 @@ fleet is simulated again with a router that uses input tokens alone, and the ans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 
 import msgspec
 import numpy as np
@@ -37,7 +38,7 @@ from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
 REQUESTS, MIN_REQUESTS = 4000, 300  # Simulated requests per model (enough for p99), least per group.
-OTHER_SEEDS = (7919, 104729, 1299709)  # Added to the question's seed to draw requests of further independent runs.
+MAX_RUNS, SEED_STEP = 8, 7919  # Most independent runs of one fleet, and the difference between their seeds.
 WARM_UP = 0.1  # This share of the requests, from the first, is not counted.
 REQUESTS_PER_SLOT = 12  # Least simulated requests per batch slot, so that batches fill and empty.
 MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a trace.
@@ -105,19 +106,29 @@ def show_objectives(
 ) -> SimulatedModel:
     """Return a simulation of one model's replicas with further runs of other requests, while it is not clear if objectives hold.
 
-    It is clear if the lower bound of the share that meets them reaches the percentile, or if the share itself does not.
+    It is clear if the lower bound of the share that meets them reaches the percentile, if the share itself does not, or if the
+    bound would stay below after the most runs.
     """
     served, run = _model_run(formulation, solution, model, quantile)
     runs = [run.latencies(seed)]
     one = summarise(served, runs)
-    for other in OTHER_SEEDS:
-        if one.holds or not one.meets:
-            break
-        runs.append(run.latencies(seed + other))
+    while one.meets and not one.holds and _may_show(one, len(runs)):
+        runs.append(run.latencies(seed + SEED_STEP * len(runs)))
         one = summarise(served, runs)
     if one.holds and run.foresees_outputs:
         one = replace(one, foresight=not summarise(served, [run.latencies(seed, by_prompts=True)]).meets)
     return one
+
+
+def _may_show(one: SimulatedModel, runs: int) -> bool:
+    """Return whether more runs may show that objectives hold: the bound's distance falls with the root of the number of runs.
+
+    Half of that distance counts, since the share itself may rise with more runs.
+    """
+    if one.met is None or one.met_low is None or runs >= MAX_RUNS:
+        return False
+    distance = (one.met - one.met_low) * sqrt(runs / MAX_RUNS)
+    return one.met - distance / 2.0 >= one.percentile / 100.0
 
 
 def simulate_model(

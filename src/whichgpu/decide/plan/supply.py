@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.candidates import unreliable_offers
-from whichgpu.decide.configurations.groups import Groups, groups_of
+from whichgpu.decide.configurations.groups import clustered_machines, groups_of
 from whichgpu.decide.constraints import Constraints, Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
-from whichgpu.decide.plan.solver.problem import OWNED, Bools, Pool, PriceOption
+from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Pool, PriceOption
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.run import RunSettings, sustained
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 
 MAX_GPUS = 8  # Most GPUs of one replica or machine.
 MAX_LOST = 0.9  # Restarts take at most this share of a spot machine's hours.
+Key = TypeVar("Key", bound=Hashable)
 
 
 class GpuPool(msgspec.Struct, frozen=True):
@@ -30,7 +33,8 @@ class GpuPool(msgspec.Struct, frozen=True):
     gpu: Gpu
     fabric: Fabric
     max_tp: int
-    place: str = ""  # GPUs of one place send each other KV caches; empty if that is not known, as of rented machines
+    place: str = ""  # GPUs of one place send each other KV caches; empty if that is not known
+    workers_only: bool = False  # machines of a place for prefill and decode workers; aggregated replicas use other pools
 
     @property
     def owned(self) -> bool:
@@ -62,24 +66,21 @@ def rented_pools(
 ) -> Supply:
     """Return pools of equal rentable machines: per group of GPUs the cheapest on-demand, committed and, with `spot`, spot price.
 
-    Spot prices not observed for a year count only with `old_spot`. A commitment or spot price above on demand is left out, and
-    so is a seller that a service avoids.
+    Spot prices not observed for a year count only with `old_spot`. A seller that a service avoids is left out.
     """
     low, high = constraints.span
     groups = groups_of(market, catalog, (low, min(high, MAX_GPUS)), several=False)
     avoided = unreliable_offers(constraints, market, groups, groups.group_of, groups.offer_of)
     groups = replace(groups, group_of=groups.group_of[~avoided], offer_of=groups.offer_of[~avoided])
     old = np.zeros(len(market.rows), dtype=bool) if old_spot else _old_spot(market)
-    best = _cheapest(market, groups, horizon, constraints.run_settings, spot, old)
+    prices = _hourly_prices(market, horizon, constraints.run_settings, spot, old)
+    best = _cheapest(prices, groups.group_of.tolist(), groups.offer_of)
     pools = []
     for place, group in enumerate(groups.groups):
-        listed = best.get((place, "on-demand"), [])
-        others = [one for term in ("spot", "committed") for one in best.get((place, term), [])]
-        on_demand = min((one.price for one in listed), default=np.inf)
-        options = (*listed, *(one for one in others if one.price < on_demand))
-        if options:
+        if options := best.get(place):
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
             pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
+    pools += _worker_pools(market, catalog, prices, np.unique(groups.offer_of))
     left_out = int(old.sum()) if spot else 0
     sellers = len(np.unique(groups.offer_of))
     return Supply(tuple(pools), min(sellers, len(market.rows) - left_out), left_out, int(avoided.sum()))
@@ -90,15 +91,21 @@ def _old_spot(market: Market) -> Bools:
     return np.asarray((market.terms == "spot") & (market.age_days > MOVING_DAYS))
 
 
-def _cheapest(
-    market: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
-) -> dict[tuple[int, str], list[PriceOption]]:
-    """Return, by group of GPUs and kind of term, the offer with the lowest price per hour over the planning horizon.
-
-    If a quota limits its machines, the cheapest one without a limit follows it.
+class _HourlyPrices(msgspec.Struct, frozen=True):
+    """Prices per hour over the planning horizon of each offer of a market, in the order of its rows.
 
     A commitment is paid until it ends. A spot machine is idle while its replacement starts, so its price is raised accordingly.
     """
+
+    price: Floats
+    billed: Floats
+    committed: Bools
+    usable: Bools
+    limits: Floats  # most machines of each offer that quotas allow
+    terms: NDArray[np.str_]
+
+
+def _hourly_prices(market: Market, horizon: float, run_settings: RunSettings, spot: bool, old: Bools) -> _HourlyPrices:
     terms, names = terms_of(market), market.terms
     hours = np.full(len(market.rows), min(horizon, float(MONTH_HOURS)))
     billed = terms.price * sustained(terms, hours) + terms.host
@@ -106,26 +113,72 @@ def _cheapest(
     paid = np.where(bound > 0, np.ceil(horizon / np.maximum(bound, 1.0)) * bound / horizon, 1.0) * billed
     lost = np.minimum(MAX_LOST, run_settings.interruptions * run_settings.startup / 3600.0)
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
+    usable = (~terms.spot if not spot else ~old) & (market.max_machines >= 1) & np.isfinite(price)
     committed = (bound > 0) | (names == "sustained")
-    usable = (~terms.spot if not spot else ~old) & (market.max_machines >= 1)
-    best: dict[tuple[int, str], list[PriceOption]] = {}
-    order = np.argsort(price[groups.offer_of], kind="stable")
-    for pair in order.tolist():
-        group, row = int(groups.group_of[pair]), int(groups.offer_of[pair])
-        key = (group, "committed" if committed[row] else "spot" if terms.spot[row] else "on-demand")
-        limit, cheaper = float(market.max_machines[row]), best.get(key, [])
-        if usable[row] and np.isfinite(price[row]) and (not cheaper or (np.isfinite(cheaper[-1].limit) and np.isinf(limit))):
-            option = PriceOption(
-                f"{group}:{row}",
-                float(price[row]),
-                bool(committed[row]),
-                limit=limit,
-                term=str(names[row]),
-                billed=float(billed[row]),
-                row=row,
+    return _HourlyPrices(price, billed, committed, usable, market.max_machines, names)
+
+
+def _cheapest(prices: _HourlyPrices, keys: Sequence[Key], offers: Ints) -> dict[Key, tuple[PriceOption, ...]]:
+    """Return the price options of equal machines by key, which says what machines each of the offers is of.
+
+    Of each kind of term it is the offer with the lowest price per hour; if a quota limits its machines, the cheapest one without
+    a limit follows it. A commitment or spot price above on demand is left out.
+    """
+    best: dict[Key, dict[str, list[PriceOption]]] = {}
+    for at in np.argsort(prices.price[offers], kind="stable").tolist():
+        key, row = keys[at], int(offers[at])
+        if not prices.usable[row]:
+            continue
+        term = "committed" if prices.committed[row] else "spot" if prices.terms[row] == "spot" else "on-demand"
+        cheaper = best.setdefault(key, {"on-demand": [], "spot": [], "committed": []})[term]
+        limit = float(prices.limits[row])
+        if not cheaper or (np.isfinite(cheaper[-1].limit) and np.isinf(limit)):
+            cheaper.append(
+                PriceOption(
+                    f"{key}:{row}",
+                    float(prices.price[row]),
+                    bool(prices.committed[row]),
+                    limit=limit,
+                    term=str(prices.terms[row]),
+                    billed=float(prices.billed[row]),
+                    row=row,
+                )
             )
-            best.setdefault(key, []).append(option)
-    return best
+    options = {}
+    for key, by_term in best.items():
+        on_demand = min((one.price for one in by_term["on-demand"]), default=np.inf)
+        others = (one for term in ("spot", "committed") for one in by_term[term] if one.price < on_demand)
+        options[key] = (*by_term["on-demand"], *others)
+    return {key: several for key, several in options.items() if several}
+
+
+def _worker_pools(market: Market, catalog: Catalog, prices: _HourlyPrices, offers: Ints) -> list[GpuPool]:
+    """Return pools of machines that send each other KV caches: of one provider and region, joined by a fast network.
+
+    They are those of the places where some kind of GPU is cheapest.
+    """
+    machines = clustered_machines(catalog)
+    table = market.table.select_rows(market.rows[offers])
+    keys, rows = [], []
+    for at, row in enumerate(offers.tolist()):
+        provider, region, instance = (table.word(name, at) for name in ("provider", "region", "instance"))
+        if (machine := machines.get((provider, instance))) is not None and 1 <= machine.gpus <= MAX_GPUS:
+            keys.append((provider, region, instance))
+            rows.append(row)
+    options = _cheapest(prices, keys, np.array(rows, dtype=np.int64))
+    cheapest: dict[str, tuple[float, tuple[str, str]]] = {}
+    for (provider, region, instance), price_options in options.items():
+        machine = machines[provider, instance]
+        here = min(one.price for one in price_options) / machine.gpus, (provider, region)
+        cheapest[machine.gpu] = min(here, cheapest.get(machine.gpu, here))
+    places, pools = {place for _, place in cheapest.values()}, []
+    for (provider, region, instance), price_options in options.items():
+        if (provider, region) in places:
+            machine = machines[provider, instance]
+            gpu, size, place = catalog.gpu_by_id[machine.gpu], int(machine.gpus), f"{provider} {region}"
+            pool = Pool(f"{place}:{instance}", gpu.id, size, price_options)
+            pools.append(GpuPool(pool, gpu, fabric_of(gpu, machine), _power_of_two(size), place, workers_only=True))
+    return pools
 
 
 def _power_of_two(gpus: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 from math import inf
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from whichgpu.decide.roles.assignment import Assignment, ReplicaCount, best_assi
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.designs import designs
 from whichgpu.decide.roles.fleets import SimulatedAssignment
-from whichgpu.decide.roles.max_rate import at_even_rate, max_rate
+from whichgpu.decide.roles.max_rate import at_even_rate, counted_requests, max_rate
 from whichgpu.decide.roles.role_replicas import RoleReplica, replica_sizes, role_replicas
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.pools import ROLES, Fleet, ReplicaPool, Role
@@ -202,6 +204,15 @@ def test_capacity_grows_with_replicas_and_shrinks_with_stricter_objectives() -> 
     assert 1.5 * capacities[0] < capacities[1]
     assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < capacities[0]
     assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
+
+
+def test_requests_that_find_emptier_batches_are_not_counted() -> None:
+    """The first ones find batches that still fill, the last ones batches that empty because nobody arrives after them."""
+    arrived = np.arange(100.0)
+    outcome: Any = SimpleNamespace(arrived=arrived, finished=arrived + 10.0, answered=np.ones(100, dtype=bool))
+    assert counted_requests(outcome) == slice(30, 89)
+    long: Any = SimpleNamespace(arrived=arrived, finished=arrived + 90.0, answered=np.ones(100, dtype=bool))
+    assert counted_requests(long) == slice(30, 65)  # At least half of those after the warm-up count.
 
 
 def test_trace_is_shuffled_so_that_its_beginning_is_representative() -> None:

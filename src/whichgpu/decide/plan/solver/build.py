@@ -18,9 +18,11 @@ from whichgpu.decide.configurations.precision_choices import precisions_on
 from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITY_RANK, Quality
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
 from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
+from whichgpu.decide.plan.solver.useful_workers import best_places, cheapest_for_some_bucket, place_gains
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
 from whichgpu.decide.roles.worker_rates import DISAGGREGATING_ENGINES
+from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.pools import ROLES
 
@@ -110,7 +112,12 @@ def build(
     for one in models:
         by_pool = _replicas_by_pool(one, gpu_pools)
         workers.append([[each for each in row if each.role != "both"] for row in by_pool])
-        replicas.append(tuple(tuple(each for each in row if each.role == "both") for row in by_pool))
+        replicas.append(
+            tuple(
+                () if pool.workers_only else tuple(each for each in row if each.role == "both")
+                for pool, row in zip(gpu_pools, by_pool, strict=True)
+            )
+        )
         if progress:
             progress(len(replicas) / len(models))
     columns = [
@@ -122,6 +129,8 @@ def build(
             *_worker_columns(m, place, gpu_pool, workers[m][place]),
         )
     ]
+    for m, mix in enumerate(mixes):
+        columns = _without_costly_workers(columns, m, gpu_pools, mix)
     problem = Problem(
         pools=tuple(one.pool for one in gpu_pools),
         columns=(),
@@ -179,14 +188,29 @@ def _roles(columns: Sequence[Column], gpu_pools: Sequence[GpuPool]) -> Workers |
 def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[list[ReplicaCapacity]]:
     """Return a model's replicas by pool of machines, precision and tensor-parallel degree, with their capacities.
 
-    Engines that send KV caches also have prefill workers and decode workers on owned GPUs, which share a network.
+    Engines that send KV caches also have prefill workers and decode workers on machines that share a network: owned ones, and
+    rented ones of one place. Pools of equal GPUs with equal links are estimated once.
     """
-    kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
     able = (model.request.workload.engine or default_engine()) in DISAGGREGATING_ENGINES
-    split = [able and bool(one.place) for one in gpu_pools]
-    precisions = [model.precisions_on(one.gpu) for one in gpu_pools]
-    return replica_capacities(model.request, model.traffic.buckets, model.objectives, kinds, max_tp, precisions, split)
+    kinds: dict[tuple[int, Fabric, bool], list[int]] = {}
+    for place, one in enumerate(gpu_pools):
+        kinds.setdefault((id(one.gpu), one.fabric, able and bool(one.place)), []).append(place)
+    first = [gpu_pools[places[0]] for places in kinds.values()]
+    estimated = replica_capacities(
+        model.request,
+        model.traffic.buckets,
+        model.objectives,
+        [(one.gpu, one.fabric) for one in first],
+        [max(max_tp[place] for place in places) for places in kinds.values()],
+        [model.precisions_on(one.gpu) for one in first],
+        [split for *_, split in kinds],
+    )
+    replicas: list[list[ReplicaCapacity]] = [[] for _ in gpu_pools]
+    for places, capacities in zip(kinds.values(), estimated, strict=True):
+        for place in places:
+            replicas[place] = [one for one in capacities if one.tp <= max_tp[place]]
+    return replicas
 
 
 def _late_service(models: Sequence[ServedModel], rates: Floats) -> LateService | None:
@@ -222,6 +246,45 @@ def _worker_columns(model: int, place: int, gpu_pool: GpuPool, workers: Sequence
     for role in ("prefill", "decode"):
         columns += _columns(model, place, gpu_pool, [one for one in workers if one.role == role], alone=False)
     return columns
+
+
+def _without_costly_workers(columns: list[Column], model: int, gpu_pools: Sequence[GpuPool], mix: Floats) -> list[Column]:
+    """Return the columns without a model's rented workers in places where they cost more than aggregated replicas.
+
+    `mix` is the share of requests in each bucket.
+    """
+    rented = [one for one in columns if one.model == model and gpu_pools[one.pool_index].workers_only]
+    if not rented:
+        return columns
+    aggregated = [
+        one for one in columns if one.model == model and one.replica.role == "both" and not gpu_pools[one.pool_index].owned
+    ]
+    links: dict[tuple[str, str], dict[str, list[Column]]] = {}
+    for one in rented:
+        link = links.setdefault((gpu_pools[one.pool_index].place, one.replica.cache), {"prefill": [], "decode": []})
+        link[one.replica.role].append(one)
+    by_role = [[_costs(link[role], gpu_pools, len(mix)) for link in links.values()] for role in ("prefill", "decode")]
+    prefill, decode = ([costs.min(axis=0, initial=np.inf) for costs in of_role] for of_role in by_role)
+    whole: Floats = _costs(aggregated, gpu_pools, len(mix)).min(axis=0, initial=np.inf)
+    gains = place_gains(whole, prefill, decode, mix)
+    useful = set()
+    for at in best_places(gains):
+        for of_role, role in zip(by_role, ("prefill", "decode"), strict=True):
+            mine = list(links.values())[at][role]
+            useful |= {id(mine[place]) for place in cheapest_for_some_bucket(of_role[at])}
+    dropped = {id(one) for one in rented} - useful
+    return [one for one in columns if id(one) not in dropped]
+
+
+def _costs(columns: Sequence[Column], gpu_pools: Sequence[GpuPool], buckets: int) -> Floats:
+    """Return the cost per request of each bucket served in time [columns, buckets]; infinite if a column cannot."""
+    costs = np.full((len(columns), buckets), np.inf)
+    for row, one in zip(costs, columns, strict=True):
+        pool = gpu_pools[one.pool_index].pool
+        price = min(option.price for option in pool.options) * gpus_taken(one, gpu_pools[one.pool_index]) / pool.size
+        able = one.replica.rates > 0
+        row[able] = price / (one.replica.rates[able] * one.replicas)
+    return costs
 
 
 def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:

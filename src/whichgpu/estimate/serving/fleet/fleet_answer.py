@@ -17,6 +17,7 @@ from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.fleet.spot_machines import HOUR
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.serving_answer import Progress, StepRange, few_requests_warnings, summary_figures
+from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.estimate.serving.summary import WARM_UP_SHARE, Summary, summarise
 
 
@@ -101,7 +102,13 @@ def fleet_answer(
 
 def share_within_objectives(outcome: FleetOutcome, goals: Objectives, warm_up: float = WARM_UP_SHARE) -> float:
     """Return the share of requests after the warm-up that met every objective; rejected and lost requests count as missed."""
-    served = outcome.served
+    good = within_objectives(outcome.served, goals)
+    start = int(warm_up * len(good))
+    return float(good[start:].mean()) if len(good) > start else 0.0
+
+
+def within_objectives(served: SimulationOutcome, goals: Objectives) -> np.ndarray:
+    """Return whether each request met every objective, in order of arrival; rejected and lost ones did not."""
     tokens_after_first = np.maximum(1, served.outputs - 1)
     tpot = (served.finished - served.first) / tokens_after_first
     values = (served.first - served.arrived, tpot, served.finished - served.arrived)
@@ -109,8 +116,7 @@ def share_within_objectives(outcome: FleetOutcome, goals: Objectives, warm_up: f
     for value, limit in zip(values, (goals.ttft_max, goals.tpot_max, goals.latency_max), strict=True):
         if limit is not None:
             good &= value <= limit
-    start = int(warm_up * len(good))
-    return float(good[start:].mean()) if len(good) > start else 0.0
+    return good
 
 
 def _pool_answer(uses: Sequence[PoolUse], steps: StepRange) -> PoolAnswer:
