@@ -42,6 +42,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "compare": {"name": ["H100 SXM", "A100-SXM-80GB"]},
     "recommend": {"task": "serve", "model": "llama-3.1-8b", "rate": "2/s"},
     "plan": {"what": "llama-3.1-8b", "rate": "2/s", "curve": False, "simulate": False},
+    "explain": {"text": "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192", "gpu": "L4"},
     "evidence": {"words": ["H100", "llama"], "limit": 3},
 }
 WRONG: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -56,6 +57,11 @@ WRONG: tuple[tuple[str, dict[str, Any]], ...] = (
     ("offers", {"nonsense": 1}),
     ("plan", {"what": "llama-3.1-8b", "export": "/tmp/x"}),
     ("evidence", {"words": {"a": 1}}),
+    ("explain", {}),
+    ("explain", {"file": "/etc/passwd"}),
+    ("explain", {"text": "vllm serve /etc/passwd"}),
+    ("explain", {"text": "a: &a [x, x]\nbase_model: [*a, *a]"}),
+    ("explain", {"text": "x" * 50_000}),
 )
 
 

@@ -125,7 +125,8 @@ SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "20
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:
     """One or two mostly idle machines do not change over a wide range of headroom."""
-    document = call(*SMALL, "--precision", "bf16", "--percentile", "99", "--json").json()
+    # A seller without clusters: elsewhere prefill and decode workers, a third cheaper, hold with less headroom.
+    document = call(*SMALL, "--provider", "seeweb", "--precision", "bf16", "--percentile", "99", "--json").json()
     assert document["headroom"] > 0.45
     assert [row["holds"] for row in document["simulation"]] == [True]
 
@@ -151,9 +152,9 @@ def test_cost_falls_as_the_time_to_first_token_is_relaxed() -> None:
 
 
 def test_percentile_with_too_few_requests_gives_a_warning() -> None:
-    document = call(*SMALL, "--percentile", "99.99", "--json").json()
+    document = call(*SMALL[:-1], "2s", "--percentile", "99.99", "--json").json()
     assert [one for one in document["warnings"] if "too few for p99.99" in one]
-    sure = call(*SMALL, "--percentile", "95", "--json").json()
+    sure = call(*SMALL[:-1], "2s", "--percentile", "95", "--json").json()
     assert not [one for one in sure["warnings"] if "too few for p95" in one]
 
 

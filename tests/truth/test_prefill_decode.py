@@ -72,8 +72,7 @@ def test_disaggregation_gains_per_dollar_what_the_paper_claims() -> None:
     1.31 times per dollar. At equal cost the best design is one kind of GPU, disaggregated, not the mix: Splitwise-AA, with 1.4
     times the throughput of Baseline-H100 (and 2.15 times that of Baseline-A100 at equal power and cost). So the paper does not
     claim that the mix serves more per dollar than one kind disaggregated; its figures say the opposite (1.31 against 2.15).
-    Here H100 alone, disaggregated, serves as much per dollar as the mix, within 3%, to which rates are known; A100 alone gains
-    less than in the paper, whose clusters are sized for BLOOM-176B.
+    A100 alone gains less here (1.4 times) than in the paper, whose clusters are sized for BLOOM-176B.
     """
     answer = best_designs(True, 60.0, BUDGET)
     whole = {one.name: per_dollar(one) for one in answer.designs if not one.disaggregated}
@@ -81,13 +80,15 @@ def test_disaggregation_gains_per_dollar_what_the_paper_claims() -> None:
     assert split[NEW, OLD] > 1.18 / 0.9 * whole[OLD]
     assert max(split[(NEW,)], split[(OLD,)]) > 1.4 * whole[NEW]
     assert split[(OLD,)] > 1.2 * whole[OLD]
+    # Not claimed by the paper, but so here: the mix serves more per dollar than any one kind disaggregated.
+    assert split[NEW, OLD] > max(split[(NEW,)], split[(OLD,)])
 
 
 def test_a_dollar_prefills_more_on_new_gpus_and_decodes_more_on_old_ones() -> None:
     """The reason for the published mix: prefill is worth the new GPU's price, decode is not.
 
     Against new GPUs alone, disaggregated, the mix gains only what decode costs less, which whole machines may use up:
-    222 dollars an hour serve 77 requests/s mixed (34.9 per 100 dollars), 190 dollars 65 on H100 alone (34.5 per 100).
+    222 dollars an hour serve 78 requests/s mixed (35.0 per 100 dollars), 190 dollars 65 on H100 alone (34.1 per 100).
     """
     workload, shape = workload_and_shape("llama-2-70b")
     load = Load(UNLIMITED_RATE, Lengths(1155, 0.8), Lengths(211, 0.8), 2000)

@@ -206,9 +206,24 @@ def unknown_model(name: str, catalog: Catalog) -> UnknownName:
     near = tuple(dict.fromkeys(owners[alias] for alias in nearest(name, owners, max_count=8)))[:5]
     if near:
         hint = msg("hint.nearest", choices=near)
+    elif name.startswith(tuple(f"{library}/" for library in LIBRARIES)):
+        hint = msg("hint.trace-library", name=name.replace("/", ":", 1), command=trace_command(name))
     else:
         hint = msg("hint.repository", name=name) if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else msg("hint.model")
     return UnknownName("unknown-model", msg("error.unknown-model", name=name[:80]), hint, near)
+
+
+def trace_command(name: str) -> str:
+    """Return the shell command that installs what tracing a model needs, in the environment of `./whichgpu` or with pip.
+
+    >>> trace_command("timm:volo_d1_224").endswith(" timm")
+    True
+    """
+    libraries = [library for library in LIBRARIES if name.startswith((f"{library}:", f"{library}/"))]
+    if not (Path(__file__).parents[3] / "tools" / "environment").is_file():  # installed as a package, not run from a checkout
+        return " ".join(("pip install 'whichgpu[trace]'", *libraries))
+    environment = '"$WHICHGPU_VENV"' if os.environ.get("WHICHGPU_VENV") else ".venv"
+    return " ".join((f"{environment}/bin/pip install torch", *libraries))
 
 
 def _traced(name: str, catalog: Catalog, trace: Tracer | None) -> Shape:
@@ -216,7 +231,9 @@ def _traced(name: str, catalog: Catalog, trace: Tracer | None) -> Shape:
     if find_spec("torch") is None and (library := library_model(name.replace(":", "/", 1), catalog)):
         return shape_from_config(library.config, library.id)
     if trace is None:
-        raise UsageError("needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch"))
+        raise UsageError(
+            "needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch", command=trace_command(name))
+        )
     shape = trace(name)
     if shape is None:
         raise UnknownName("unknown-model", msg("error.unknown-model", name=name[:80]), msg("hint.model"))

@@ -13,8 +13,9 @@ import pytest
 from tests.model_files import gguf_bytes, safetensors_bytes, write
 from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.catalog.store import Catalog
+from whichgpu.workload import models
 from whichgpu.workload.model_files import hub
-from whichgpu.workload.models import find_model, parse_mlp
+from whichgpu.workload.models import find_model, parse_mlp, trace_command
 from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, WeightsOnly
 
 TINY: dict[str, Any] = {
@@ -161,6 +162,17 @@ def test_unknown_names_are_refused_with_a_hint(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_model(name, SHELF)
     assert caught.value.hint is not None
+
+
+def test_a_network_without_a_table_gets_the_command_of_this_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WHICHGPU_VENV", raising=False)
+    with pytest.raises(UnknownName) as caught:
+        find_model("timm/novel_network", SHELF)
+    assert "write timm:novel_network to trace it, which needs torch: .venv/bin/pip install torch timm" in str(caught.value.hint)
+    monkeypatch.setenv("WHICHGPU_VENV", str(tmp_path))
+    assert trace_command("torchvision:novel") == '"$WHICHGPU_VENV"/bin/pip install torch torchvision'
+    monkeypatch.setattr(models, "__file__", str(tmp_path / "site-packages" / "whichgpu" / "workload" / "models.py"))
+    assert trace_command("timm:novel") == "pip install 'whichgpu[trace]' timm"
 
 
 def test_traced_models_need_a_tracer() -> None:

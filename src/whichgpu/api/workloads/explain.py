@@ -22,10 +22,11 @@ from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.config_files.config import ConfigWorkload
 from whichgpu.workload.config_files.model_names import model_of
-from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload
+from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload, text_workload
 from whichgpu.workload.config_files.training import with_batch
 from whichgpu.workload.spelling import ParsedWorkload, from_object
 
+TEXT_NAME = "text"  # Shown in place of a file's name.
 OVERRIDES = ("model", "gpus", "seq_in", "seq_out", "batch")  # Fields that the user may state beside the file.
 MAX_ANSWER_TOKENS = 256  # Output tokens of a request that has a server's whole context; the rest are input (assumed).
 ENGINE_SEQUENCES = 256  # Running sequences of a server if its file sets no limit: the default of vLLM.
@@ -44,14 +45,24 @@ class ExplainAnswer(Displayable, msgspec.Struct, frozen=True):
 def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     """Return the workload of a config file, what it needs, which GPUs have it, and how fast it runs on those named."""
     values = read(ExplainRequest, request, context.spell)
-    path: Path = values["file"]
-    config = _with_overrides(config_workload(_content(path), path.name), values, context.catalog)
+    name, stated = _read_config(values)
+    config = _with_overrides(stated, values, context.catalog)
     parsed = from_object(config.fields)
     names = values.get("gpu", ())
     answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, helpful=bool(names))
     running = [row for row in answer.gpus if row.fits != "no"] if names else []
     estimates = [one for row in running[:MAX_ESTIMATES] for one in _estimates(parsed, config, row, context)]
-    return ExplainAnswer(path.name, config, answer, tuple(estimates))
+    return ExplainAnswer(name, config, answer, tuple(estimates))
+
+
+def _read_config(values: Mapping[str, Any]) -> tuple[str, ConfigWorkload]:
+    """Return the workload of the request's file, or of its text, and the name to show for it."""
+    if ("file" in values) == ("text" in values):
+        raise UsageError("missing-argument", msg("error.missing-argument", name="FILE"), msg("hint.explain-file"))
+    if "file" in values:
+        path: Path = values["file"]
+        return path.name, config_workload(_content(path), path.name)
+    return TEXT_NAME, text_workload(values["text"], TEXT_NAME)
 
 
 def _content(path: Path) -> bytes:

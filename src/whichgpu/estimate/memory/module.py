@@ -13,6 +13,7 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.overhead import LOADED_KERNELS, context_bytes, device_range, kernel_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
+from whichgpu.workload.models import trace_command
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
@@ -27,7 +28,9 @@ def recognise_module(name: str) -> TracedShape | None:
     kind, colon, rest = name.partition(":")
     if colon and rest and kind in ("python", *LIBRARIES):
         if find_spec("torch") is None:
-            raise UsageError("needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch"))
+            raise UsageError(
+                "needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch", command=trace_command(name))
+            )
         return TracedShape(rest, name, 0 if kind == "python" else DEFAULT_IMAGE)
     if find_spec("torch") is None:
         return None

@@ -13,12 +13,13 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace import autocast
+from whichgpu.workload.models import trace_command
 
 
 def load_torch() -> Any:
     """Import torch; raise UsageError if it is not installed."""
     if find_spec("torch") is None:
-        raise UsageError("needs-torch", msg("error.needs_torch"), msg("hint.install_trace"))
+        raise UsageError("needs-torch", msg("error.needs_torch"), msg("hint.needs-torch", command=trace_command("")))
     return import_module("torch")
 
 

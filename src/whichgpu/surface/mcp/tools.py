@@ -13,7 +13,7 @@ from whichgpu.surface.web.rest.endpoints import BY_PATH
 from whichgpu.surface.web.rest.openapi import body_schema
 from whichgpu.surface.web.worker_answers import rest
 
-NAMES = ("gpus", "offers", "fit", "estimate", "compare", "recommend", "plan", "evidence")
+NAMES = ("gpus", "offers", "fit", "estimate", "compare", "recommend", "plan", "explain", "evidence")
 MAX_ROWS = 20  # Rows in one answer, unless the request sets a limit.
 # Fields left out of answers: long lists of which a person would draw a chart.
 LONG_FIELDS = frozenset("pareto curve terms levels timeline alone hints columns program designs policies memory_parts".split())

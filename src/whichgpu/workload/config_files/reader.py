@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -18,6 +19,8 @@ from whichgpu.workload.config_files.training import training_tool, training_work
 from whichgpu.workload.config_files.training_line import training_workload_of
 
 MAX_FILE_BYTES = 1 << 20  # Larger files are no configs (assumed).
+_YAML_ALIAS = re.compile(r"(?:^|[\s\[{,:-])\*\w")
+MAX_TEXT = 20_000  # Characters of a text that is sent instead of a file (assumed).
 YAML_SUFFIXES = (".yaml", ".yml")
 COMPOSE, KUBERNETES = "docker-compose", "kubernetes"
 SHELLS = ("sh", "bash")
@@ -34,10 +37,28 @@ def config_workload(content: bytes, name: str) -> ConfigWorkload:
             if (config := _of_document(document)) is not None:
                 return config
         raise unreadable(name, "no known keys")
+    if (config := _of_commands(text)) is not None:
+        return config
+    raise unreadable(name, "no command that starts a known server or a training script")
+
+
+def text_workload(text: str, name: str) -> ConfigWorkload:
+    """Return the workload of a text without a file's name: commands for a shell, or else YAML or JSON."""
+    if len(text) > MAX_TEXT:
+        raise unreadable(name, f"longer than {MAX_TEXT} characters")
+    if (config := _of_commands(text)) is not None:
+        return config
+    if _YAML_ALIAS.search(text):
+        raise unreadable(name, "it has YAML aliases")  # A few lines of them may stand for gigabytes.
+    return config_workload(text.encode("utf-8", "replace"), f"{name}{YAML_SUFFIXES[0]}")
+
+
+def _of_commands(text: str) -> ConfigWorkload | None:
+    """Return the workload of the first command in a shell script that starts a known server or a training script."""
     for words in command_lines(text):
         if (config := serve_workload_of(words) or training_workload_of(words)) is not None:
             return config
-    raise unreadable(name, "no command that starts a known server or a training script")
+    return None
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
@@ -92,10 +113,15 @@ def _compose_commands(services: Mapping[str, Any]) -> Iterator[tuple[list[str], 
             yield _with_program(words, str(service.get("image") or "")), _reserved_gpus(service)
 
 
-def _container_commands(document: Any) -> Iterator[tuple[list[str], int | None]]:
-    """Yield the commands of all containers in a manifest, however deep they are, with the GPUs each of them gets."""
-    if not isinstance(document, dict):
+def _container_commands(document: Any, visited: set[int] | None = None) -> Iterator[tuple[list[str], int | None]]:
+    """Yield the commands of all containers in a manifest, however deep they are, with the GPUs each of them gets.
+
+    `visited` are ids of parts already read: YAML's aliases may refer to one part exponentially often.
+    """
+    visited = set() if visited is None else visited
+    if not isinstance(document, dict) or id(document) in visited:
         return
+    visited.add(id(document))
     containers = document.get("containers")
     for container in containers if isinstance(containers, list) else ():
         if isinstance(container, dict):
@@ -106,7 +132,7 @@ def _container_commands(document: Any) -> Iterator[tuple[list[str], int | None]]
                 yield from ((line, count) for line in command_lines(words[2]))
             yield _with_program(words, str(container.get("image") or "")), count
     for value in document.values():
-        yield from _container_commands(value)
+        yield from _container_commands(value, visited)
 
 
 def _nested(value: Any, *keys: str) -> Any:
