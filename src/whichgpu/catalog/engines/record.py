@@ -27,13 +27,8 @@ class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KernelTraits(RecordSection, frozen=True):
     """Which kernels an engine launches for one layer of a language model in inference."""
 
-    decode_attention: Literal["split", "whole", "gguf"] = "whole"  # split: many thread blocks per sequence
-    # Decode multiplies the query heads of a KV head together, in matrix units; if not, each reads the keys, on vector units.
-    # Some engines do so for these head sizes and numbers of query heads per KV head only; () for all.
-    groups_heads: bool = True
-    groups_heads_on_amd: bool = True
-    grouped_head_sizes: tuple[int, ...] = ()
-    grouped_heads: tuple[int, ...] = ()
+    # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself
+    decode_attention: Literal["split", "per-head", "whole", "gguf"] = "whole"
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
     # Inputs of low-precision GEMMs are quantised by the kernel that computes them, except by attention.
     quantises_in_producer: bool = True

@@ -92,7 +92,7 @@ def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordL
 def _typed(kind: type[RecordSection | EngineRecord], name: str, line: RecordLine) -> Any:
     """Convert a cell of an engine's file to JSON types: lists split at `;`, pairs at `:`, sizes in bytes."""
     type_ = _types(kind).get(name)
-    if type_ in (tuple[str, ...], tuple[int, ...], Steps, dict[str, str]):
+    if type_ in (tuple[str, ...], Steps, dict[str, str]):
         parts = line.value.split(";") if line.value else []
         pairs = [part.partition(":")[::2] for part in parts]
         return dict(pairs) if type_ == dict[str, str] else pairs if type_ == Steps else parts

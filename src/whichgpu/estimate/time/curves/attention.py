@@ -6,7 +6,7 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
-from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
+from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.units import UNITS
 
 QUERY_BLOCK = 128.0  # queries one SM processes at a time, against tiles of as many keys (FlashAttention-2, arXiv 2307.08691)
@@ -104,28 +104,15 @@ def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
         head = keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
         serial = head * np.maximum(batch * heads / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
         compute = np.where(whole, np.maximum(serial, compute), compute)
-    per_head, again = _per_head(stack, gpus, p)
-    if per_head.any():
-        vector = stack.flops / (gpus.sustained_rates["fp32"] * p["attention.per_head_peak_share"])
-        compute = np.where(per_head, vector, compute)
-    # llama.cpp's kernel reads the KV cache from memory for each query head of a group.
+    # These kernels read the KV cache again for each query head of a group: llama.cpp's from memory, `per-head` from the L2.
     group = heads / stack.size("kv_heads")
-    reads = np.where(stack.has_role("gguf"), group, 1.0 + (group - 1.0) * again)
+    reads = np.where(stack.has_role("gguf"), group, 1.0)
+    reads = np.where(stack.has_role("per-head"), 1.0 + (group - 1.0) / p["memory.l2_speedup"], reads)
     memory = (stack.read * reads + stack.write) / _bandwidth(gpus, p)
     starts = batch * stack.size("kv_heads") * p["attention.decode_clocks_per_sequence"] / gpus.sms
     splits = np.minimum(np.ceil(keys / SPLIT_KEYS), MAX_SPLITS) * p["attention.decode_clocks_per_split"]
     total = soft_max(compute, memory, p["attention.overlap_exponent.decode_attention"])
     return total + np.where(whole, 0.0, starts + splits) / gpus.clock + _fixed(stack, gpus, p)
-
-
-def _per_head(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Mask, Array]:
-    """Return whether each query head of a group reads the keys itself, and the share of such a read that is not from a cache.
-
-    AMD's blocks of one group run on several dies, whose L2 caches are apart.
-    """
-    amd = np.array([target.startswith("gfx") for target in gpus.targets])[:, None, None]
-    per_head = (stack.size("per_head", 0.0) > 0) | (amd & (stack.size("per_head_on_amd", 0.0) > 0))
-    return per_head, np.where(per_head, np.where(amd, 1.0, 1.0 / p["memory.l2_speedup"]), 0.0)
 
 
 def _mla_compute(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:

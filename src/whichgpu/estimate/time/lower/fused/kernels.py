@@ -119,7 +119,7 @@ class FusedKernels(msgspec.Struct):
     @property
     def paged(self) -> bool:
         """Whether attention runs in a serving engine's kernels over a paged KV cache."""
-        return self.traits.decode_attention == "split" and self.traits.weight_only_gemm != "gguf"
+        return self.traits.decode_attention in ("split", "per-head") and self.traits.weight_only_gemm != "gguf"
 
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append the attention kernel, either over a prompt or for a token, or a few drafted ones, against the KV cache.
@@ -127,21 +127,12 @@ class FusedKernels(msgspec.Struct):
         PyTorch has a decode kernel for one token only: several run in its prefill kernel, whose tiles they leave nearly empty.
         """
         if decoding and (self.traits.decode_attention != "whole" or over.queries == 1.0):
-            op = self._decode(over, cache_width)
+            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         elif self.paged:
             op = self._paged_prefill(over, cache_width)
         else:
             op = over.op(self.stored.unit, self.width)
         self.put(op.with_calls(self.calls))
-
-    def _decode(self, over: AttentionSizes, cache_width: float) -> Op:
-        """Return attention of tokens against the KV cache, marked if each query head of a group reads the keys itself."""
-        traits = self.traits
-        op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, traits.decode_attention)
-        known = not traits.grouped_head_sizes or over.dim in traits.grouped_head_sizes
-        known = known and (not traits.grouped_heads or over.heads / over.kv_heads in traits.grouped_heads)
-        grouped = {"per_head": known and traits.groups_heads, "per_head_on_amd": traits.groups_heads_on_amd}
-        return replace(op, sizes={**op.sizes, **{name: 1.0 for name, own in grouped.items() if not own}})
 
     def _paged_prefill(self, over: AttentionSizes, cache_width: float) -> Op:
         """Return attention over a prompt whose keys and values are read from the cache; queries are quantised as the cache is."""
