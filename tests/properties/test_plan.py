@@ -121,7 +121,7 @@ def test_objectives_hold_only_if_the_percentile_of_all_requests_met_all_of_them(
         seconds = chance.lognormal(0.0, 1.0, (3, 200))
         seconds[:, :refused] = np.inf
         groups.append(Latencies(seconds[0], seconds[1], seconds[2], refused, weight))
-    simulated = summarise(SimpleNamespace(name="chat", objectives=objectives), groups)  # type: ignore[arg-type]
+    simulated = summarise(SimpleNamespace(name="chat", objectives=objectives), [groups])  # type: ignore[arg-type]
     assert simulated.met is not None
     assert simulated.requests == 400
     assert simulated.met <= 1.0 - refused / 200 + 1e-9
