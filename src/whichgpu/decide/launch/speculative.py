@@ -10,7 +10,7 @@ from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.workload.decoding.speculative import Speculative
 
-EAGLE_HEADS = "path/to/eagle-heads"  # Stands for a checkpoint that only the user can name.
+EAGLE_HEADS = "path/to/eagle-heads"  # placeholder: only the user can name this checkpoint
 
 
 def speculative_words(options: LaunchOptions, record: EngineRecord) -> list[str]:
