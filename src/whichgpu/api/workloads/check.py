@@ -67,7 +67,7 @@ def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context
 def cheapest_machines(
     gpu: str, gpus: int, currency: str, context: Context, exclude: tuple[str, ...] = ()
 ) -> tuple[Money, str] | None:
-    """Return the lowest on-demand price per hour of machines with this number of GPUs of a kind, and their name; None if none is sold.
+    """Return the lowest on-demand price per hour of machines with `gpus` GPUs of a kind, and their name; None if there is none.
 
     `exclude` are providers that do not count.
     """
