@@ -56,12 +56,14 @@ class Loaded:
         if len(options.get("negative_prompt", options["prompt"])) != len(options["prompt"]):
             raise ValueError("as many negative prompts as prompts")
         self.calls += len(options["prompt"])
-        made = [MagicMock() for _ in options["prompt"]]
-        return MagicMock(spec=["frames"], frames=made) if "num_frames" in options else MagicMock(spec=["images"], images=made)
+        results = [MagicMock() for _ in options["prompt"]]
+        return (
+            MagicMock(spec=["frames"], frames=results) if "num_frames" in options else MagicMock(spec=["images"], images=results)
+        )
 
 
 def check(path: Path) -> int:
-    """Run a script without weights; return how many prompts it made something of."""
+    """Run a script without weights; return how many prompts it results something of."""
     loaded: list[Loaded] = []
 
     def from_pretrained(cls: Any, /, model: str, **options: Any) -> Loaded:

@@ -71,7 +71,7 @@ def _launch_plan(
     return estimate_plan(answer, context.catalog, request, day) if answer.fits != "no" else None
 
 
-def _check(target: str, known: Container[str], task: str, model: str, hint: str) -> None:
+def _check(target: str, supported: Container[str], task: str, model: str, hint: str) -> None:
     """Raise an error if the target does not run such a task."""
-    if target not in known:
+    if target not in supported:
         raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg(hint))

@@ -191,8 +191,8 @@ def _header(echo: Mapping[str, Any], day: str, options: LaunchOptions, figures: 
 
 def header(echo: Mapping[str, Any], day: str, what: str, figures: list[str]) -> tuple[str, ...]:
     """Return the lines at the head of a file: what was estimated and when, the figures, and the defaults assumed."""
-    shown = [name for name in SHOWN_DEFAULTS if name != "percentile" or (echo["task"] == "serve" and echo["seq_in"])]
-    assumed = ", ".join(f"{name} {echo[name]}" for name in shown if name in echo["defaults"] and echo[name] is not None)
+    fields = [name for name in SHOWN_DEFAULTS if name != "percentile" or (echo["task"] == "serve" and echo["seq_in"])]
+    assumed = ", ".join(f"{name} {echo[name]}" for name in fields if name in echo["defaults"] and echo[name] is not None)
     return (
         f"whichgpu {__version__}, {day}: {echo['task']} {what}, engine {echo['engine']}.",
         f"Estimate: {'; '.join(filter(None, figures))}.",

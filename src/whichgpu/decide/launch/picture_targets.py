@@ -15,7 +15,7 @@ from whichgpu.decide.launch.diffusers_script import (
     generate_script,
     install_line,
 )
-from whichgpu.decide.launch.jobs import JOB_TARGETS, Files, Job, job_files, node_notes
+from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files, node_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import shell_line
 from whichgpu.decide.launch.text import comments
@@ -47,7 +47,7 @@ def picture_files(target: str, plan: PicturePlan) -> Files:
         message = msg("error.emit-precision", target=SCRIPT_TARGET, precision=pictures.precision)
         raise UsageError("emit-precision", message, msg("hint.emit-precision"), PRECISIONS)
     is_alone = place.nodes * place.gpus_per_node == 1
-    job = Job(
+    job = LaunchJob(
         plan.name,
         place,
         shell_line([*(["python"] if is_alone else torchrun_words(place)), SCRIPT]),

@@ -8,7 +8,7 @@ from functools import partial
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.jobs import JOB_TARGETS, Files, Job, job_files
+from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files
 from whichgpu.decide.launch.serve_command import shell_line
 from whichgpu.decide.launch.text import comments, yaml
 from whichgpu.decide.launch.torchrun import torchrun_words
@@ -86,7 +86,7 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
     own = f"{SCRIPT} is your script; the packages it needs are in your image or environment."
     return job_files(
         target,
-        Job(
+        LaunchJob(
             options.group,
             options.placement,
             line,

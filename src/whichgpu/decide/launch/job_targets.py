@@ -29,7 +29,7 @@ FOLDER = "/work"  # folder of a container that has the job's files
 OUTPUT_GIB = 100  # volume for what a job writes (assumed)
 
 
-class Job(msgspec.Struct, frozen=True):
+class LaunchJob(msgspec.Struct, frozen=True):
     """A job: the shell line that each node runs, where `$HEAD_ADDRESS` is the first node, and what it needs to run."""
 
     name: str
@@ -60,21 +60,21 @@ class Job(msgspec.Struct, frozen=True):
         return self.place.nodes > 1
 
 
-def job_files(target: str, job: Job) -> Files:
+def job_files(target: str, job: LaunchJob) -> Files:
     """Return the files that a target starts a job with, by name."""
     return JOB_TARGETS[target](job)
 
 
-def node_notes(job: Job) -> list[str]:
+def node_notes(job: LaunchJob) -> list[str]:
     """Return how a job of several nodes is started where no scheduler does it."""
     return [f"{job.place.nodes} nodes: run this on each, HEAD_ADDRESS of the first."] if job.has_nodes else []
 
 
-def _head(job: Job, *notes: str) -> str:
+def _head(job: LaunchJob, *notes: str) -> str:
     return comments([*job.header, *job.notes, *notes])
 
 
-def _slurm(job: Job) -> Files:
+def _slurm(job: LaunchJob) -> Files:
     limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
     start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
     notes = [f"Before the first run: {job.setup}"] if job.setup else []
@@ -82,7 +82,7 @@ def _slurm(job: Job) -> Files:
     return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + "\n".join(start) + "\n"}
 
 
-def _skypilot(job: Job) -> Files:
+def _skypilot(job: LaunchJob) -> Files:
     address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
     task = {
         "name": job.name,
@@ -95,11 +95,11 @@ def _skypilot(job: Job) -> Files:
     return {f"{job.name}.yaml": _head(job) + yaml(task)}
 
 
-def _docker(job: Job) -> Files:
+def _docker(job: LaunchJob) -> Files:
     return {"docker.sh": "#!/bin/sh\n" + _head(job, *node_notes(job)) + _docker_code(job, "docker")}
 
 
-def _docker_code(job: Job, target: str) -> str:
+def _docker_code(job: LaunchJob, target: str) -> str:
     """Return the shell code that writes the job's files and runs it in a container, in the present folder."""
     _check_image(job, target)
     network = "--network=host --env=HEAD_ADDRESS " if job.has_nodes else ""
@@ -108,7 +108,7 @@ def _docker_code(job: Job, target: str) -> str:
     return f"{job.writing}{words} bash -c {shlex.quote(job.command)}\n"
 
 
-def _dstack(job: Job) -> Files:
+def _dstack(job: LaunchJob) -> Files:
     _check_image(job, "dstack")
     address = ["export HEAD_ADDRESS=$DSTACK_MASTER_NODE_IP"] if job.has_nodes else []
     task = {
@@ -123,7 +123,7 @@ def _dstack(job: Job) -> Files:
     return {f"{job.name}.dstack.yml": _head(job) + yaml(task)}
 
 
-def _kubernetes(job: Job) -> Files:
+def _kubernetes(job: LaunchJob) -> Files:
     """Return a Job, indexed and with a service for its pods' names if it has several nodes, and volumes for its files."""
     _check_image(job, "kubernetes")
     own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
@@ -132,12 +132,12 @@ def _kubernetes(job: Job) -> Files:
     return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
 
 
-def _karpenter(job: Job) -> Files:
+def _karpenter(job: LaunchJob) -> Files:
     pool = karpenter_pool(job.name, job.place, job.place.nodes * job.place.gpus_per_node)
     return {f"{job.name}-nodes.yaml": comments(job.header) + yaml(pool)} | _kubernetes(job)
 
 
-def _cloud_cli(job: Job) -> Files:
+def _cloud_cli(job: LaunchJob) -> Files:
     """Return the line that creates the machines; they start a job that needs no file of the user, else the user starts it."""
     place = job.place
     check_provider(place.provider, place.instance)
@@ -149,7 +149,7 @@ def _cloud_cli(job: Job) -> Files:
     return script | ({start: "#!/bin/sh\n" + _head(job) + _docker_code(job, "cloud-cli")} if start else {})
 
 
-JOB_TARGETS: Mapping[str, Callable[[Job], Files]] = {
+JOB_TARGETS: Mapping[str, Callable[[LaunchJob], Files]] = {
     "docker": _docker,
     "slurm": _slurm,
     "skypilot": _skypilot,
@@ -160,7 +160,7 @@ JOB_TARGETS: Mapping[str, Callable[[Job], Files]] = {
 }
 
 
-def _manifest(job: Job) -> dict[str, Any]:
+def _manifest(job: LaunchJob) -> dict[str, Any]:
     """Return the Job of Kubernetes: one pod per node, which knows the address of the first by its name."""
     nodes = job.place.nodes
     address = f"export HEAD_ADDRESS={job.name}-0.{job.name}; " if job.has_nodes else ""
@@ -195,7 +195,7 @@ def _manifest(job: Job) -> dict[str, Any]:
     }
 
 
-def _pod_names(job: Job) -> dict[str, Any]:
+def _pod_names(job: LaunchJob) -> dict[str, Any]:
     """Return the headless service by which the pods of a job find each other before they are ready."""
     return {
         "apiVersion": "v1",
@@ -205,7 +205,7 @@ def _pod_names(job: Job) -> dict[str, Any]:
     }
 
 
-def _volumes(job: Job) -> list[dict[str, Any]]:
+def _volumes(job: LaunchJob) -> list[dict[str, Any]]:
     """Return the ConfigMap of a job's files and the claim of a volume for what it writes."""
     documents: list[dict[str, Any]] = []
     if job.files:
@@ -219,7 +219,7 @@ def _volumes(job: Job) -> list[dict[str, Any]]:
     return documents
 
 
-def _check_image(job: Job, target: str) -> None:
+def _check_image(job: LaunchJob, target: str) -> None:
     """Raise an error if no container image is known that runs on the GPUs."""
     if not job.image:
         message = msg("error.emit-image", target=target, engine="PyTorch", gpu=job.place.gpu)

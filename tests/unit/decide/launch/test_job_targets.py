@@ -11,27 +11,28 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.launch.jobs import JOB_TARGETS, Job, job_files
+from whichgpu.decide.launch.job_targets import JOB_TARGETS, LaunchJob, job_files
 from whichgpu.decide.launch.models import pytorch_image
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.text import yaml as written
 
 AWS = Placement("h100-sxm", "nvidia", 1, 8, "aws", "p5.48xlarge", "us-east-1", True)
 LINE = "torchrun --nnodes=1 --nproc-per-node=8 make.py"
-PICTURES = Job("pictures", AWS, LINE, "an/image", setup="pip install x", files={"make.py": "print('a')\n\nif 1:\n    pass\n"},
+SCRIPT = "print('a')\n\nif 1:\n    pass\n"
+PICTURES = LaunchJob("pictures", AWS, LINE, "an/image", setup="pip install x", files={"make.py": SCRIPT},
                output="output", max_seconds=5000.0, header=("Estimate: 1 s.",))  # fmt: skip
-TRAINING = Job("training", replace(AWS, nodes=2), "torchrun --rdzv-endpoint=$HEAD_ADDRESS:29500 train.py", "an/image",
+TRAINING = LaunchJob("training", replace(AWS, nodes=2), "torchrun --rdzv-endpoint=$HEAD_ADDRESS:29500 train.py", "an/image",
                own_files=("train.py",))  # fmt: skip
 
 
-def documents(target: str, job: Job) -> dict[str, dict[str, Any]]:
+def documents(target: str, job: LaunchJob) -> dict[str, dict[str, Any]]:
     texts = job_files(target, job).values()
     return {one["kind"]: one for text in texts for one in yaml.safe_load_all(text)}
 
 
 @pytest.mark.parametrize("target", JOB_TARGETS)
 @pytest.mark.parametrize("job", [PICTURES, TRAINING])
-def test_every_target_runs_the_line_and_says_the_estimate(target: str, job: Job) -> None:
+def test_every_target_runs_the_line_and_says_the_estimate(target: str, job: LaunchJob) -> None:
     texts = job_files(target, job)
     assert any(job.line in text for text in texts.values())
     assert all(f"# {line}\n" in text for text in texts.values() for line in job.header)
