@@ -13,8 +13,6 @@ from whichgpu.estimate.time.lower.fused.weight_storage import WeightStorage
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
-GROUPED_HEAD_DIM = 128.0  # width of the heads for which `grouped_heads` holds
-
 
 class FusedKernels(msgspec.Struct):
     """Collects the kernels of an inference pass; `calls` is the number of framework calls per kernel."""
@@ -129,17 +127,12 @@ class FusedKernels(msgspec.Struct):
         PyTorch has a decode kernel for one token only: several run in its prefill kernel, whose tiles they leave nearly empty.
         """
         if decoding and (self.traits.decode_attention != "whole" or over.queries == 1.0):
-            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self._decode_kernel(over))
+            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         elif self.paged:
             op = self._paged_prefill(over, cache_width)
         else:
             op = over.op(self.stored.unit, self.width)
         self.put(op.with_calls(self.calls))
-
-    def _decode_kernel(self, over: AttentionSizes) -> str:
-        """Return the variant of the decode kernel: split where the engine has one that groups these query heads."""
-        grouped = over.dim == GROUPED_HEAD_DIM and f"{over.heads / over.kv_heads:g}" in self.traits.grouped_heads
-        return "split" if grouped else self.traits.decode_attention
 
     def _paged_prefill(self, over: AttentionSizes, cache_width: float) -> Op:
         """Return attention over a prompt whose keys and values are read from the cache; queries are quantised as the cache is."""
