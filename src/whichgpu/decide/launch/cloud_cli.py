@@ -80,14 +80,8 @@ def _aws(one: Machines) -> str:
 def _gcloud(one: Machines) -> str:
     names = [one.name] if one.count == 1 else [f"{one.name}-{index}" for index in range(1, one.count + 1)]
     words: list[str | Variable] = [
-        *(
-            "gcloud",
-            "compute",
-            "instances",
-            "create",
-            *names,
-            Variable("--zone", "ZONE", "?", f"a zone of {one.region or 'your region'}"),
-        ),
+        *("gcloud", "compute", "instances", "create", *names),
+        Variable("--zone", "ZONE", "?", f"a zone of {one.region or 'your region'}"),
         *_gcp_machine(one),
         "--maintenance-policy=TERMINATE",  # Machines with GPUs cannot be moved while they run.
         Variable("--image-family", "IMAGE_FAMILY", "-", GCP_IMAGE_FAMILY),
