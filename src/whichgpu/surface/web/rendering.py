@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from whichgpu.api.prices.newest_price import newest_price_day
-from whichgpu.base.codec import to_json
+from whichgpu.base.codec import script_json, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.names import unknown_word
@@ -254,8 +254,6 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
 
 
 def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
-    charts = json.dumps(content.charts, ensure_ascii=False, separators=(",", ":"))
-    charts = charts.replace("<", "\\u003c")  # safe inside a script element
     return {
         "page": page,
         "state": page.state,
@@ -264,7 +262,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "prices_seen": _prices_seen(),
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
-        "charts_json": Markup(charts),
+        "charts_json": Markup(script_json(content.charts)),
         "chart_table": chart_table,
         **content.context,
     }
