@@ -95,7 +95,9 @@ def _compressed_group(group: object) -> str | None:
 
 def _modelopt(quantisation: Quantisation) -> str | None:
     inner = quantisation.get("quantization")
-    return _named(str(quantisation.get("quant_algo") or (inner.get("quant_algo") if isinstance(inner, Mapping) else "")))
+    return _format_precision(
+        str(quantisation.get("quant_algo") or (inner.get("quant_algo") if isinstance(inner, Mapping) else ""))
+    )
 
 
 def _hqq(quantisation: Quantisation) -> str | None:
@@ -110,13 +112,13 @@ def _quark(quantisation: Quantisation) -> str | None:
     if not isinstance(weights, Mapping):
         return None
     four_bit_floats = weights.get("dtype") == "fp4" and _bits(weights.get("group_size")) == MXFP4_GROUP
-    return "mxfp4" if four_bit_floats else _named(str(weights.get("dtype")))
+    return "mxfp4" if four_bit_floats else _format_precision(str(weights.get("dtype")))
 
 
-def _named(text: str) -> str | None:
+def _format_precision(text: str) -> str | None:
     """Return the precision of the first number format named in a text.
 
-    >>> _named("Int4WeightOnlyConfig"), _named("qfloat8_e4m3fn"), _named("int2")
+    >>> _format_precision("Int4WeightOnlyConfig"), _format_precision("qfloat8_e4m3fn"), _format_precision("int2")
     ('int4', 'fp8', None)
     """
     return next((precision for pattern, precision in FORMATS if pattern.search(text.lower())), None)
@@ -124,13 +126,13 @@ def _named(text: str) -> str | None:
 
 _READERS: Mapping[str, Callable[[Quantisation], str | None]] = {
     **dict.fromkeys(("gptq", "awq", "auto-round", "autoround", "exl2", "exl3", "gptq_marlin", "awq_marlin"), _integers),
-    **dict.fromkeys(("fp8", "fbgemm_fp8", "mxfp4"), lambda quantisation: _named(str(quantisation["quant_method"]))),
+    **dict.fromkeys(("fp8", "fbgemm_fp8", "mxfp4"), lambda quantisation: _format_precision(str(quantisation["quant_method"]))),
     **dict.fromkeys(("compressed-tensors", "compressed_tensors"), _compressed),
     **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_fp8"), _modelopt),
     "hqq": _hqq,
-    "torchao": lambda quantisation: _named(str(quantisation.get("quant_type"))[:2000]),
-    "quanto": lambda quantisation: _named(str(quantisation.get("weights"))),
+    "torchao": lambda quantisation: _format_precision(str(quantisation.get("quant_type"))[:2000]),
+    "quanto": lambda quantisation: _format_precision(str(quantisation.get("weights"))),
     "quark": _quark,
-    "fp_quant": lambda quantisation: _named(str(quantisation.get("forward_dtype"))),
+    "fp_quant": lambda quantisation: _format_precision(str(quantisation.get("forward_dtype"))),
     "eetq": lambda _: "int8",
 }
