@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -26,6 +27,9 @@ from whichgpu.surface.cli.prometheus_file import check_metrics_file, write_metri
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.meter_text import duration_text
 
+if TYPE_CHECKING:  # Reading an engine's metrics needs numpy, which a watch without them does not import.
+    from whichgpu.measure.endpoint.token_meter import TokenMeter
+
 MIN_INTERVAL, MIN_IDLE, MIN_COUNTDOWN = 0.2, 1.0, 5.0  # Smallest accepted values, in seconds.
 DURATION = value_type(Parsed(parse_seconds))
 
@@ -41,6 +45,7 @@ DURATION = value_type(Parsed(parse_seconds))
 @option("--line", is_flag=True, help="option.watch-line")
 @option("--explain", is_flag=True, help="option.watch-explain")
 @option("--prometheus", metavar="FILE", help="option.watch-prometheus")
+@option("--endpoint", metavar="URL", help="option.watch-endpoint")
 def watch(
     session: Session,
     price: Money | None,
@@ -53,6 +58,7 @@ def watch(
     line: bool,
     explain: bool,
     prometheus: str | None,
+    endpoint: str | None,
 ) -> int:
     """Print GPU readings and warnings; run the command `then` after `idle` seconds with all GPUs idle and a countdown."""
     from whichgpu.api.measure import machine as verbs
@@ -62,6 +68,9 @@ def watch(
         raise UsageError("then-elsewhere", msg("error.then-elsewhere"), msg("hint.then"))
     if prometheus:
         check_metrics_file(prometheus)
+    elif endpoint:
+        raise UsageError("usage", msg("error.watch-endpoint"), msg("hint.watch-endpoint"))
+    meter = _token_meter(endpoint) if endpoint else None
     rule = IdleRule(idle, countdown, command=then is not None)
     settings = WatchSettings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
@@ -74,7 +83,7 @@ def watch(
     printer = printer_of(session, names, ids, line, settings, then)
     if then is not None and not once:
         session.say(msg("watch.then", command=then, idle=duration_text(idle), countdown=duration_text(countdown)))
-    readings = _with_metrics(watching.readings, names, prometheus) if prometheus else watching.readings
+    readings = _with_metrics(watching.readings, names, prometheus, meter) if prometheus else watching.readings
     due = _follow(readings, printer, quiet=once)
     return _run(session, then) if due and then is not None else 0
 
@@ -88,10 +97,20 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
         raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
 
 
-def _with_metrics(readings: Iterator[WatchReading], names: Sequence[str], path: str) -> Iterator[WatchReading]:
-    """Yield readings after their metrics were written to a file."""
+def _token_meter(endpoint: str) -> TokenMeter:
+    """Return the meter of the tokens of the engine at an address; raise an error if it has no counters of them."""
+    from whichgpu.measure.endpoint.address import parse_address
+    from whichgpu.measure.endpoint.token_meter import TokenMeter
+
+    return TokenMeter(parse_address(endpoint))
+
+
+def _with_metrics(
+    readings: Iterator[WatchReading], names: Sequence[str], path: str, meter: TokenMeter | None
+) -> Iterator[WatchReading]:
+    """Yield readings after their metrics, and the tokens of an engine, were written to a file."""
     for reading in readings:
-        write_metrics(reading, names, path)
+        write_metrics(reading, names, path, meter.read() if meter else None)
         yield reading
 
 
