@@ -9,12 +9,15 @@ import pytest
 from tests.surface.cli import assert_refused, assert_refused_json, call
 from tests.unit.workload.config_files.test_reader import AXOLOTL, COMPOSE
 
-ESTIMATE = ("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--gpus", "2", "--tp", "2", "--precision", "fp8")
+ESTIMATE = ("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--gpus", "2", "--tp", "2")
 
 
-@pytest.mark.parametrize("target", ["vllm", "sglang", "docker", "slurm", "skypilot", "kubernetes"])
-def test_what_is_emitted_is_explained_as_what_was_estimated(target: str, tmp_path: Path) -> None:
-    emitted = call(*ESTIMATE, "--batch", "8", "--emit", target, "--json").json()["emitted"]
+@pytest.mark.parametrize(
+    ("target", "precision"),
+    [*((target, "fp8") for target in ("vllm", "sglang", "docker", "slurm", "skypilot", "kubernetes")), ("vllm", "int4")],
+)
+def test_what_is_emitted_is_explained_as_what_was_estimated(target: str, precision: str, tmp_path: Path) -> None:
+    emitted = call(*ESTIMATE, "--precision", precision, "--batch", "8", "--emit", target, "--json").json()["emitted"]
     (name, content), *_ = emitted.items()
     (tmp_path / name).write_text(content)
     answer = call("explain", str(tmp_path / name), "--json").json()
@@ -22,7 +25,7 @@ def test_what_is_emitted_is_explained_as_what_was_estimated(target: str, tmp_pat
     assert answer["ok"]
     assert config["fields"]["model"] == "llama-3.1-8b"
     assert config["fields"]["parallel"] == {"tp": 2}
-    assert (config["fields"]["precision"], config["fields"]["gpus"], config["max_sequences"]) == ("fp8", 2, 8)
+    assert (config["fields"]["precision"], config["fields"]["gpus"], config["max_sequences"]) == (precision, 2, 8)
     assert config["context"] == 2304
     assert config["fields"]["seq_in"] + config["fields"]["seq_out"] == 2304
     assert not config["unread"]

@@ -63,12 +63,12 @@ def launch_files_by_target(answer: Answer, request: Mapping[str, Any], context: 
 def _launch_plan(
     answer: FitAnswer | EstimateAnswer | RecommendAnswer, request: Mapping[str, Any], context: Context
 ) -> LaunchPlan | None:
-    day = (context.as_of or context.today).isoformat()
+    day, lookups = (context.as_of or context.today).isoformat(), context.lookups_for(True)
     if isinstance(answer, RecommendAnswer):
-        return candidate_plan(answer, context.catalog)
+        return candidate_plan(answer, lookups)
     if isinstance(answer, FitAnswer):
-        return fit_plan(answer, context.catalog, day)
-    return estimate_plan(answer, context.catalog, request, day) if answer.fits != "no" else None
+        return fit_plan(answer, lookups, day)
+    return estimate_plan(answer, lookups, request, day) if answer.fits != "no" else None
 
 
 def _check(target: str, supported: Container[str], task: str, model: str, hint: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # Answers of other commands are slow to import, and only thei
     from whichgpu.decide.answer.recommend_answer import RecommendAnswer
     from whichgpu.decide.candidate import Candidate
     from whichgpu.decide.plan.plan_answer import PlanAnswer
+    from whichgpu.estimate.lookup_cache import LookupCache
 
 LENGTHS = ("seq_in", "seq_out")
 VARYING_LENGTHS = ("trace", "in_spread", "out_spread", "in_histogram", "out_histogram")  # The longest request is then unknown.
@@ -31,7 +32,7 @@ SHOWN_DEFAULTS = ("precision", "kv_precision", "batch", *LENGTHS, *PICTURE_FIELD
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
-def estimate_plan(answer: EstimateAnswer, catalog: Catalog, request: Mapping[str, Any], day: str) -> LaunchPlan:
+def estimate_plan(answer: EstimateAnswer, lookups: LookupCache, request: Mapping[str, Any], day: str) -> LaunchPlan:
     """Return the launch of an estimate's workload on its GPUs."""
     echo, serving = answer.request, answer.serving
     parallel = Parallel(**echo["parallel"])
@@ -41,7 +42,7 @@ def estimate_plan(answer: EstimateAnswer, catalog: Catalog, request: Mapping[str
     tokens = overrides["max_batched_tokens"] or (limits.max_batched_tokens if limits else None)
     options = _options(
         echo,
-        catalog,
+        lookups,
         echo["gpu"],
         parallel,
         gpus_per_copy=echo["gpus"],
@@ -58,7 +59,7 @@ def estimate_plan(answer: EstimateAnswer, catalog: Catalog, request: Mapping[str
     return LaunchPlan((options,), echo["engine"], _header(echo, day, options, [*figures, evidence]))
 
 
-def fit_plan(answer: FitAnswer, catalog: Catalog, day: str) -> LaunchPlan | None:
+def fit_plan(answer: FitAnswer, lookups: LookupCache, day: str) -> LaunchPlan | None:
     """Return the launch on the one GPU that was named, else on the smallest that fits; None if none does."""
     echo = answer.request
     row = fitting_row(answer)
@@ -68,7 +69,7 @@ def fit_plan(answer: FitAnswer, catalog: Catalog, day: str) -> LaunchPlan | None
     batch = _sequences(echo, row.batch, parallel)
     options = _options(
         echo,
-        catalog,
+        lookups,
         row.gpu,
         parallel,
         gpus_per_copy=echo["gpus"],
@@ -86,12 +87,12 @@ def fitting_row(answer: FitAnswer) -> FitRow | None:
     return next((row for row in fitting if len(answer.gpus) == 1 or row.gpu == answer.smallest), next(iter(fitting), None))
 
 
-def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
+def candidate_plan(answer: RecommendAnswer, lookups: LookupCache) -> LaunchPlan:
     """Return the launch of a recommendation's best candidate."""
     best, echo = answer.answer, chosen_values(answer)
     options = _options(
         echo,
-        catalog,
+        lookups,
         best.gpu,
         best.parallel,
         copies=best.copies,
@@ -142,8 +143,9 @@ def fleet_plan(answer: PlanAnswer) -> LaunchPlan:
     return LaunchPlan(tuple(answer.hints), engine, tuple(header))
 
 
-def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Parallel, **values: Any) -> LaunchOptions:
+def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: Parallel, **values: Any) -> LaunchOptions:
     """Return launch options for a request's model on a GPU; values that are not given are the engine's own."""
+    catalog = lookups.catalog
     (variant, *_) = find_gpus(catalog, gpu)
     share = engine_record(echo["engine"]).memory.share if engine_record(echo["engine"]).serve.memory_share else None
     defaults: dict[str, Any] = {
@@ -162,6 +164,7 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
         gpu=variant.id,
         dtype=echo["precision"],
         kv_dtype=echo["kv_precision"],
+        published=lookups.shape(echo["model"]).native,
         speculative=_speculative(echo, catalog),
         tensor_parallel_size=parallel.tp,
         pipeline_parallel_size=parallel.pp,

@@ -109,18 +109,24 @@ def recommend_spelled(
     ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
     answer = AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
     others = (*answer.other_purchases, *_whole_computer(question))
-    return replace(answer, other_purchases=others, serve=_serve_command(answer, lookups.catalog))
+    return replace(answer, other_purchases=others, serve=_serve_command(answer, lookups))
 
 
-def _serve_command(answer: RecommendAnswer, catalog: Catalog) -> str | None:
-    """Return the command line that serves one replica of the answer; None for runs, other models and other engines."""
+def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
+    """Return the command line that serves one replica of the answer, and a comment on its checkpoint; None for other answers."""
     if answer.kind != "service" or answer.answer.tpot is None:
         return None
     from whichgpu.api.launch.from_answers import candidate_plan
-    from whichgpu.decide.launch.serve_command import serve_line, serving_engines
+    from whichgpu.catalog.engines.registry import engine_record
+    from whichgpu.decide.launch.serve_command import checkpoint_notes, serve_line, serving_engines
+    from whichgpu.decide.launch.text import comments
 
-    plan = candidate_plan(answer, catalog)
-    return serve_line(plan.groups[0], plan.engine) if plan.engine in serving_engines() else None
+    plan = candidate_plan(answer, lookups)
+    if plan.engine not in serving_engines():
+        return None
+    (options,) = plan.groups
+    note = comments(checkpoint_notes(options, engine_record(plan.engine)))
+    return f"{serve_line(options, plan.engine)}  {note}".rstrip()
 
 
 def _whole_computer(question: Question) -> tuple[Candidate, ...]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
-from whichgpu.decide.launch.serve_command import serve_line
+from whichgpu.decide.launch.serve_command import model_argument, serve_line
 from whichgpu.decide.launch.skypilot import PORT, gpu_name
 
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"  # Well-known label, set on EKS, GKE and AKS.
@@ -110,7 +111,7 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "image": image,
         "commands": [serve_line(options, engine, PORT)],
         "port": PORT,
-        "model": options.model,
+        "model": model_argument(options, engine_record(engine).serve),
         "replicas": options.copies,
         **dstack_resources(options.placement),
     }

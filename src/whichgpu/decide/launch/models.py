@@ -15,7 +15,7 @@ from whichgpu.catalog.model import model_key
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.serve_command import serving_engines
 from whichgpu.workload.decoding.speculative import Speculative
-from whichgpu.workload.models import own_name
+from whichgpu.workload.models import built_in_member, own_name
 
 # Images of https://hub.docker.com/r/pytorch/pytorch by the oldest compute capability they have kernels for (2026-11-17).
 PYTORCH_IMAGES = (
@@ -28,9 +28,12 @@ ROCM_PYTORCH = "rocm/pytorch:latest"  # https://hub.docker.com/r/rocm/pytorch
 def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | None = None) -> str:
     """Return the model's Hugging Face repository if the catalog knows one, else its name; `name` is that of the request."""
     bare = (name or model).removeprefix("hf:") if isinstance(model, str) else own_name(model)
+    keys = {model_key(bare), model_key(built_in_member(bare, catalog) or bare)}
     for row in catalog.models:
-        if model_key(bare) in map(model_key, row.names):
-            return next((alias for alias in row.aliases if "/" in alias), bare)
+        if keys & set(map(model_key, row.names)):
+            repositories = [alias for alias in row.aliases if "/" in alias]
+            same = (one for one in repositories if keys & {model_key(one), model_key(one.rpartition("/")[2])})
+            return next(same, next(iter(repositories), bare))
     return bare
 
 

@@ -36,6 +36,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     machines: int = 0  # of all replicas; 0 if the offer is unknown
     vendor: str = "nvidia"  # of the GPU
     role: str = "both"  # prefill worker, decode worker, or both
+    published: str = ""  # precision of the model's published weights: fp8, int4, mxfp4; empty for bf16
     speculative: Speculative | None = None  # the draft model is a Hugging Face repository
 
     @property

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from whichgpu.catalog.engines.record import ServeCommand
+from whichgpu.catalog.engines.record import EngineRecord, ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.speculative import file_setup, speculative_notes, speculative_words
 from whichgpu.decide.launch.text import NodeWord, argument
+from whichgpu.workload.checkpoint_names import GGUF_TYPES, checkpoint_placeholder, gguf_file
+from whichgpu.workload.precisions import TRAINED_PRECISIONS
 
 GGUF = ".gguf"
 # Options of prefill and decode workers that exchange KV caches, from https://docs.vllm.ai/en/latest/features/disagg_prefill.html
@@ -71,11 +73,29 @@ def shell_line(words: list[str]) -> str:
 
 
 def model_argument(options: LaunchOptions, serve: ServeCommand) -> str:
-    """Return the model as the engine names it: a Hugging Face repository, or a GGUF file in the precision of the request."""
-    name = options.model
-    if serve.reads_gguf and not name.endswith(GGUF):
-        name = f"{name.rpartition('/')[2]}-{options.dtype}{GGUF}"
-    return argument(name)
+    """Return the model as the engine names it: a repository, a placeholder for a checkpoint to provide, or a GGUF file."""
+    if serve.reads_gguf and not options.model.endswith(GGUF):
+        return argument(gguf_file(options.model, options.dtype))
+    return checkpoint_placeholder(options.model, options.dtype) if needs_checkpoint(options, serve) else argument(options.model)
+
+
+def needs_checkpoint(options: LaunchOptions, serve: ServeCommand) -> bool:
+    """Whether an engine cannot load the published weights in the precision of the request, only a checkpoint made in it."""
+    if serve.reads_gguf or options.model.endswith(GGUF):
+        return False
+    if options.published and options.published not in TRAINED_PRECISIONS:  # Quantised weights are loaded as they are.
+        return options.dtype != options.published
+    return options.dtype not in (*serve.precision, *HALF, *TRAINED_PRECISIONS)
+
+
+def checkpoint_notes(options: LaunchOptions, record: EngineRecord) -> list[str]:
+    """Return what to put in place of the placeholder for a checkpoint; nothing if the line has none."""
+    if not needs_checkpoint(options, record.serve):
+        return []
+    return [
+        f"{model_argument(options, record.serve)}: name a checkpoint in {options.dtype} here, a repository or a folder; "
+        f"{record.name} reads this precision from it. LLM Compressor and NVIDIA Model Optimizer make quantised ones."
+    ]
 
 
 def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
@@ -87,7 +107,11 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         which = f'release {release} does: pip install "{serve.package}=={release}"' if release else "an earlier one did"
         notes.append(f"The present release does not run on {options.gpu}, {which}: {options.earlier[engine]}")
     if serve.reads_gguf and not options.model.endswith(GGUF):
-        notes.append(f"Weights: {options.model} as a GGUF file in {options.dtype}.")
+        file_type = GGUF_TYPES.get(options.dtype, options.dtype)
+        instead = f", {record.name}'s type for {options.dtype}" if file_type != options.dtype else ""
+        notes.append(f"Weights: {options.model} as a GGUF file in {file_type}{instead}.")
+    elif needs_checkpoint(options, serve):
+        notes += checkpoint_notes(options, record)
     elif options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
         notes.append(f"Weights: a checkpoint in {options.dtype}; {record.name} reads its precision from the checkpoint.")
     if options.kv_dtype not in (None, options.dtype, *serve.kv_precision, *HALF):

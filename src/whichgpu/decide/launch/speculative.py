@@ -9,6 +9,7 @@ from collections.abc import Callable
 from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.text import argument
+from whichgpu.workload.checkpoint_names import gguf_file
 from whichgpu.workload.decoding.speculative import Speculative
 
 EAGLE_HEADS = "path/to/eagle-heads"  # placeholder: only the user can name this checkpoint
@@ -46,7 +47,7 @@ def _filled(template: str, options: LaunchOptions, record: EngineRecord, quoted:
     speculative: Speculative = options.speculative  # type: ignore[assignment]
     draft = speculative.draft or EAGLE_HEADS
     if record.serve.reads_gguf:
-        draft = f"{draft.rpartition('/')[2]}-{options.dtype}.gguf" if speculative.draft else f"{draft}.gguf"
+        draft = gguf_file(draft, options.dtype) if speculative.draft else f"{draft}.gguf"
     values = {
         "tokens": speculative.tokens,
         "verified": speculative.tokens + 1,

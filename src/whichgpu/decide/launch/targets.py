@@ -16,10 +16,11 @@ from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, plac
 from whichgpu.decide.launch.containers import check_image, docker_line, image_of, kubernetes_manifest, slurm_script
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS
-from whichgpu.decide.launch.serve_command import serve_line, serve_notes, serving_engines
+from whichgpu.decide.launch.serve_command import checkpoint_notes, serve_line, serve_notes, serving_engines
 from whichgpu.decide.launch.skypilot import release_note, service
 from whichgpu.decide.launch.text import comments, yaml
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS
+from whichgpu.workload.checkpoint_names import GGUF_TYPES
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
@@ -101,7 +102,10 @@ def _slurm_scripts(plan: LaunchPlan) -> Files:
 def _skypilot_services(plan: LaunchPlan) -> Files:
     engine = _server(plan)
     return {
-        f"{one.group}.yaml": comments([*release_note(one, engine), *_head(plan, engine)]) + yaml(service(one, engine))
+        f"{one.group}.yaml": comments(
+            [*release_note(one, engine), *_head(plan, engine), *checkpoint_notes(one, engine_record(engine))]
+        )
+        + yaml(service(one, engine))
         for one in plan.groups
     }
 
@@ -177,7 +181,11 @@ def _script(
     for one in plan.groups:
         place = " ".join(filter(None, (one.provider, one.instance)))
         count = f"{one.copies} of these, each on {one.gpus_per_copy}x {one.gpu}" + (f" ({place})" if place else "")
-        notes = [f"Weights: {one.model} in {one.dtype} ({weights})."] if weights else serve_notes(one, engine)
+        notes = (
+            [f"Weights: {one.model} in {GGUF_TYPES.get(one.dtype, one.dtype)} ({weights})."]
+            if weights
+            else serve_notes(one, engine)
+        )
         notes += [f"Speculative decoding is not set: {name} has no variable for it."] if name and one.speculative else []
         text += comments([count, *notes]) + line(one) + "\n"
     return text

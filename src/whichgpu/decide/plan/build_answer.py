@@ -223,6 +223,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
         expert_parallel_size=row.parallel.ep,
         kv_dtype=column.replica.cache or None,
+        published=model.request.shape.native,
         role=row.role,
         speculative=with_repository(model.request.bare.speculative, catalog),
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from whichgpu.catalog.engines.record import ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
+from whichgpu.workload.checkpoint_names import placeholder_parts
 from whichgpu.workload.config_files.config import ConfigWorkload
 from whichgpu.workload.config_files.model_names import gguf_parts
 from whichgpu.workload.config_files.speculative_options import flattened, speculative_of
@@ -114,7 +115,7 @@ def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> Con
     model = next((value for name in MODEL_OPTIONS if (value := read.text(name))), None) or next(iter(plain), None)
     fields: dict[str, Any] = {"task": "serve", "engine": engine}
     if model:
-        name, precision = gguf_parts(model) if model.endswith(".gguf") else (model, None)
+        name, precision = gguf_parts(model) if model.endswith(".gguf") else placeholder_parts(model)
         fields |= {"model": name} | ({"precision": precision} if precision else {})
     fields |= _precision("precision", serve.precision, read) | _precision("kv_precision", serve.kv_precision, read)
     sequences, context = read.whole(serve.max_sequences), read.whole(serve.context)

@@ -14,6 +14,7 @@ from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
 from whichgpu.workload.decoding.speculative import METHODS, Speculative
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 OPTIONS = LaunchOptions(
     group="chat", model="meta-llama/Llama-3.1-8B", copies=2, gpu="h100-sxm", gpus_per_copy=8, tensor_parallel_size=4,
@@ -95,7 +96,7 @@ SPECULATIVE = replace(OPTIONS, speculative=Speculative("draft", "meta-llama/Llam
     [
         ("vllm", "--speculative-config.num_speculative_tokens=5 --speculative-config.model=meta-llama/Llama-3.2-1B"),
         ("sglang", "--speculative-num-steps=5 --speculative-eagle-topk=1 --speculative-num-draft-tokens=6"),
-        ("llama.cpp", "--model-draft Llama-3.2-1B-fp8.gguf --gpu-layers-draft 999 --spec-draft-n-max 5"),
+        ("llama.cpp", "--model-draft Llama-3.2-1B-q8_0.gguf --gpu-layers-draft 999 --spec-draft-n-max 5"),
     ],
 )
 def test_speculative_decoding_is_on_the_line(engine: str, words: str) -> None:
@@ -160,7 +161,42 @@ def test_a_vllm_line_read_back_is_the_launch_it_was_written_from(options: Launch
     assert read.gpu_memory_utilization == (
         None if options.memory_share is None else pytest.approx(options.memory_share, abs=0.005)
     )
-    assert read.model == options.model
+    needs_checkpoint = options.dtype in ("int4", "nvfp4", "q4_k_m")  # vLLM makes no such weights from the published ones.
+    assert read.model == (f"path/to/{options.model}-{options.dtype}" if needs_checkpoint else options.model)
+
+
+@pytest.mark.parametrize("target", sorted(set(targets()) - {"ollama", "llama.cpp"}))
+@pytest.mark.parametrize("dtype", ["int8", "int4", "nvfp4", "mxfp4"])
+def test_a_quantised_checkpoint_is_a_placeholder_in_every_file_that_names_the_model(target: str, dtype: str) -> None:
+    files = launch_files(target, LaunchPlan((replace(OPTIONS, dtype=dtype),), "vllm"))
+    content = "\n".join(content for name, content in files.items() if not name.endswith("-nodes.yaml"))
+    placeholder = f"path/to/{OPTIONS.model}-{dtype}"
+    assert placeholder in "\n".join(line for line in content.splitlines() if not line.startswith("#"))
+    assert f"# {placeholder}: name a checkpoint in {dtype} here" in content
+    assert OPTIONS.model not in content.replace(placeholder, "")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_weights_are_named_by_their_repository_only_in_a_precision_the_engine_loads(engine: str) -> None:
+    def model(dtype: str, published: str = "") -> str:
+        words = serve_words(replace(OPTIONS, dtype=dtype, published=published), engine)
+        return next(word.removeprefix("--model-path=") for word in words if OPTIONS.model in word)
+
+    assert model("bf16") == model("fp32") == model("mxfp4", "mxfp4") == model("int4", "int4") == OPTIONS.model
+    assert (model("fp8") == OPTIONS.model) == (engine != "tensorrt-llm")  # The other two quantise to fp8 at load.
+    assert model("fp8", "fp8") == model("bf16", "fp16") == OPTIONS.model
+    assert model("bf16", "mxfp4") == f"path/to/{OPTIONS.model}-bf16"
+    assert model("int4", "fp8") == f"path/to/{OPTIONS.model}-int4"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "file_type"), [("int4", "q4_k_m"), ("int8", "q8_0"), ("fp16", "f16"), ("mxfp4", "mxfp4_moe"), ("iq4_xs", "iq4_xs")]
+)
+def test_a_gguf_file_is_named_by_a_type_of_llama_cpp(dtype: str, file_type: str) -> None:
+    (content,) = launch_files("llama.cpp", LaunchPlan((replace(OPTIONS, dtype=dtype),), "llama.cpp")).values()
+    assert f"--model Llama-3.1-8B-{file_type}.gguf " in content
+    assert f"as a GGUF file in {file_type}" in content
+    assert PRECISION_BY_NAME[file_type].is_gguf
 
 
 def test_attention_data_parallel_is_inside_the_tensor_parallel_group_of_sglang() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.launch.models import earlier_releases, known_releases
+from whichgpu.decide.launch.models import earlier_releases, known_releases, repository_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words
 from whichgpu.decide.launch.skypilot import service as skypilot_service
@@ -33,6 +33,20 @@ def test_vllm_and_sglang_get_equivalent_flags() -> None:
         "python -m sglang.launch_server --model-path=meta-llama/Llama-3.1-8B --tp-size=2 --max-running-requests=64 "
         "--context-length=4096 --chunked-prefill-size=8192 --mem-fraction-static=0.90 --dtype=bfloat16"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("70b", "meta-llama/Llama-3.3-70B-Instruct"),
+        ("llama-3.1-8b", "meta-llama/Llama-3.1-8B"),
+        ("deepseek-r1", "deepseek-ai/DeepSeek-R1"),
+        ("deepseek-v3", "deepseek-ai/DeepSeek-V3"),
+        ("hf:me/mine", "me/mine"),
+    ],
+)
+def test_a_model_is_named_by_its_repository_whatever_was_typed(name: str, repository: str, catalog: Catalog) -> None:
+    assert repository_of(name, catalog) == repository
 
 
 def test_unknown_settings_are_left_to_the_engine() -> None:

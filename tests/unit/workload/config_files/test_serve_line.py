@@ -23,7 +23,8 @@ def speculative_fields(method: str | None, tokens: int) -> dict[str, object] | N
 
 @given(
     engine=st.sampled_from(("vllm", "sglang")), tp=sizes, pp=sizes, dp=sizes, is_expert_parallel=st.booleans(),
-    dtype=st.sampled_from(("bf16", "fp16", "fp32", "fp8")), kv=st.sampled_from((None, "fp8", "bf16")), sequences=limits,
+    dtype=st.sampled_from(("bf16", "fp16", "fp32", "fp8", "int8", "int4", "nvfp4")),
+    kv=st.sampled_from((None, "fp8", "bf16")), sequences=limits,
     context=limits, chunk=limits, share=st.none() | st.integers(1, 100).map(lambda share: share / 100),
     nodes=st.sampled_from((1, 2)), method=st.sampled_from((None, *METHODS)), tokens=st.integers(1, 64),
 )  # fmt: skip
