@@ -137,6 +137,8 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return "amp-bf16"  # Trained parameters are kept in fp32.
     if vision:
         return "fp16"
+    if shape.native in GGUF_PRECISIONS and workload.engine not in (None, default_engine("gguf")):
+        return "bf16"  # Other engines do not read GGUF files.
     return shape.native or "bf16"
 
 
@@ -150,7 +152,7 @@ def _named_in(path: str) -> str | None:
 def _engine(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
         return default_engine("gguf")
-    if (workload.precision or "") in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
+    if (workload.precision or shape.native) in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
         return default_engine("gguf")
     return default_engine(workload.task if shape.is_generative else "any")
 

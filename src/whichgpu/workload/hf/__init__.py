@@ -56,7 +56,24 @@ def _native(config: Mapping[str, Any]) -> str:
         return "int4"
     if quantization.get("load_in_8bit") is True or bits == 8:
         return "int8"
+    if method == "compressed-tensors":
+        return _compressed(quantization)
+    if method == "gguf":
+        return str(quantization.get("type", ""))
+    if method == "modelopt":
+        return {"NVFP4": "nvfp4", "FP8": "fp8"}.get(str(quantization.get("quant_algo", "")).upper(), "")
     return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}.get(method, "")
+
+
+def _compressed(quantization: Mapping[str, Any]) -> str:
+    """Return the precision of weights stored by compressed-tensors, from the first group of its matrices; empty if unknown."""
+    groups = quantization.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = first.get("weights") if isinstance(first, Mapping) else None
+    if not isinstance(weights, Mapping):
+        return ""
+    kinds = {("int", 4): "int4", ("int", 8): "int8", ("float", 8): "fp8", ("float", 4): "nvfp4"}
+    return kinds.get((str(weights.get("type")), weights.get("num_bits")), "")
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
