@@ -62,6 +62,14 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         ("estimate", {"task": "serve", "model": "llama-3.1-8b", "gpu": gpu, "as_of": DAY})
         for gpu in ("H100 SXM", "L4", "MI300X", "A100-SXM-80GB")
     ),
+    *(
+        ("recommend", {"task": "images", "model": model, "samples": 1000, "as_of": DAY, **more})
+        for model in ("sdxl", "flux.1-dev", "wan2.1-14b")
+        for more in ({"provider": "aws"}, {"provider": "gcp", "term": "spot"})
+    ),
+    ("estimate", {"task": "batch", "model": "qwen-image", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "batch": 16, "as_of": DAY}),
+    ("estimate", {"task": "train", "model": "llama-3.1-8b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "zero": 3, "as_of": DAY}),
+    ("estimate", {"task": "train", "model": "resnet50", "gpu": "MI300X", "gpus": 8, "batch": 2048, "as_of": DAY}),
     *(("fit", {"model": model, "gpu": "H100 SXM"}) for model in ("llama-3.1-8b", "mistral-7b", "qwen2.5-7b")),
     *(
         ("plan", {"what": model, "rate": "3/s", "curve": False, "simulate": False, "as_of": DAY, **more})
@@ -222,9 +230,26 @@ def test_a_wrong_word_in_a_line_is_noticed(files: Path, parsers: Path, tmp_path:
 
 
 MUTATIONS = {
-    "kubernetes": (("containers:", "container:"), ('"resources": {"limits"', '"resources": {"limit"'), ("replicas:", "replica:")),
-    "dstack": (("type:", "typ:"), ("resources:", "resource:")),
-    "skypilot": (("accelerators:", "accelerator:"), ("readiness_probe:", "readyness_probe:"), ("run:", "runs:")),
+    "kubernetes": (
+        ("containers:", "container:"),
+        ('"resources": {"limits"', '"resources": {"limit"'),
+        ("replicas:", "replica:"),
+        ("completionMode:", "completionModes:"),
+        ("restartPolicy:", "restart:"),
+        ("subdomain:", "domain:"),
+        ("publishNotReadyAddresses:", "publishNotReady:"),
+        ("accessModes:", "accessMode:"),
+        ("configMap", "configmap"),
+    ),
+    "karpenter": (("backoffLimit:", "backoff:"),),
+    "dstack": (("type:", "typ:"), ("resources:", "resource:"), ('type: "task"', 'type: "job"'), ("files:", "file:")),
+    "skypilot": (
+        ("accelerators:", "accelerator:"),
+        ("readiness_probe:", "readyness_probe:"),
+        ("run:", "runs:"),
+        ("workdir:", "work:"),
+        ("num_nodes:", "nodes:"),
+    ),
     "slurm": (("--time=", "--tiem="), ("--nodes=", "--nodse=")),
 }
 

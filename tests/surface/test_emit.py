@@ -56,6 +56,9 @@ def test_python_callers_get_the_files() -> None:
         (("estimate", "serve", "llama-3.1-8b", "--gpu", "T4", "--emit", "torchrun"), 2),
         (("plan", "llama-3.1-8b", "--rate", "2/s", "--no-curve", "--no-simulate", "--emit", "torchrun"), 2),
         (("fit", "resnet50", "--gpu", "T4", "--emit", "vllm"), 2),
+        (("estimate", "batch", "sdxl", "--gpu", "T4", "--emit", "vllm"), 2),
+        (("estimate", "forward", "sdxl", "--gpu", "T4", "--emit", "diffusers"), 2),
+        (("estimate", "batch", "sdxl", "--gpu", "T4", "--precision", "nvfp4", "--emit", "diffusers"), 2),
         (("estimate", "serve", "llama-3.1-8b", "--emit", "vllm"), 2),
         (("estimate", "serve", "llama-3.1-8b", "--gpu", "T4", "--emit", "nomad"), 2),
         (("fit", "llama-3.1-405b", "--gpu", "T4", "--emit", "vllm"), 1),
@@ -84,3 +87,32 @@ def test_training_is_launched_with_its_batch_and_estimate(argv: tuple[str, ...])
     assert any("Estimate: batch" in one for one in head)
     files = call(*argv, "--emit", "deepspeed", "--json").json()["emitted"]
     assert set(files) == {"deepspeed.sh", "deepspeed.json"}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("fit", "sdxl", "--gpu", "L4"),
+        ("estimate", "batch", "sdxl", "--gpu", "L4", "--denoising-steps", "30"),
+        pytest.param(("recommend", "images", "sdxl", "--samples", "1000", "--as-of", "2026-10-01"), marks=pytest.mark.long),
+    ],
+)
+def test_pictures_are_made_with_a_script_alone_or_in_a_container(argv: tuple[str, ...]) -> None:
+    reply = call(*argv, "--emit", "diffusers")
+    assert reply.code == 0, reply.err
+    assert "StableDiffusionXLPipeline.from_pretrained(" in reply.out
+    assert ("num_inference_steps=30," in reply.out) == ("--denoising-steps" in argv)
+    assert reply.out.startswith("# whichgpu ")
+    assert "# Estimate: " in reply.out
+    docker = call(*argv, "--emit", "docker").out
+    assert "docker run" in docker
+    assert "cat > generate.py" in docker
+
+
+@pytest.mark.parametrize("target", ["docker", "kubernetes", "dstack"])
+def test_training_runs_in_containers_on_nodes_named_as_the_tool_does(target: str) -> None:
+    argv = ("estimate", "train", "resnet50", "--gpu", "H100 SXM", "--gpus", "16", "--nodes", "2", "--batch", "4096")
+    text = call(*argv, "--emit", target).out
+    assert "torchrun --nnodes=2 --nproc-per-node=8" in text
+    assert "H100 SXM:" not in text
+    assert ("H100:8" in text) == (target == "dstack")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.launch.from_answers import candidate_plan, estimate_plan, fit_plan, fleet_plan
+from whichgpu.api.launch.pictures import diffusion_shape, picture_plan
 from whichgpu.api.launch.training import training_plan
 from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.read import read
@@ -17,6 +18,7 @@ from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS, picture_files
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, target_names, targets
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
 from whichgpu.decide.plan.plan_answer import PlanAnswer
@@ -29,19 +31,20 @@ def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Conte
     """Return an answer with the files of the request's target (`emit`); unchanged if nothing fits."""
     target = read(EstimateRequest, request, context.spell, ("emit",))["emit"]
     if isinstance(answer, PlanAnswer):
-        _check_serving(target, "serve", "a fleet")
+        _check(target, targets(), "serve", "a fleet", "hint.emit-task")
         return replace(answer, emitted=launch_files(target, fleet_plan(answer)))
     if not isinstance(answer, RecommendAnswer | FitAnswer) and answer.request["gpu"] is None:
         raise UsageError("emit-gpu", msg("error.emit-gpu", target=target), msg("hint.emit-gpu"))
     task, model = answer.request["task"], str(answer.request["model"])[:80]
     if TASK_TRAITS[task].training:
-        if target not in TRAIN_TARGETS:
-            raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg("hint.emit-train"))
+        _check(target, TRAIN_TARGETS, task, model, "hint.emit-train")
         run = training_plan(answer, context)
         return replace(answer, emitted=train_files(target, run)) if run else answer
-    if answer.request["seq_in"] is None:
-        raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg("hint.emit-task"))
-    _check_serving(target, task, model)
+    if task != "forward" and (shape := diffusion_shape(answer, context)):
+        _check(target, PICTURE_TARGETS, task, model, "hint.emit-pictures")
+        pictures = picture_plan(answer, shape, context)
+        return replace(answer, emitted=picture_files(target, pictures)) if pictures else answer
+    _check(target, targets() if answer.request["seq_in"] is not None else (), task, model, "hint.emit-task")
     plan = _launch_plan(answer, request, context)
     return replace(answer, emitted=launch_files(target, plan)) if plan else answer
 
@@ -68,7 +71,7 @@ def _launch_plan(
     return estimate_plan(answer, context.catalog, request, day) if answer.fits != "no" else None
 
 
-def _check_serving(target: str, task: str, model: str) -> None:
-    """Raise an error if the target only trains."""
-    if target not in targets():
-        raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg("hint.emit-task"))
+def _check(target: str, supported: Container[str], task: str, model: str, hint: str) -> None:
+    """Raise an error if the target does not run such a task."""
+    if target not in supported:
+        raise UsageError("emit-task", msg("error.emit-task", target=target, task=task, model=model), msg(hint))

@@ -21,13 +21,15 @@ from whichgpu.workload.parallel import Parallel
 
 if TYPE_CHECKING:  # Answers of other commands are slow to import, and only their names are needed.
     from whichgpu.api.workloads.estimate import EstimateAnswer
-    from whichgpu.api.workloads.fit import FitAnswer
+    from whichgpu.api.workloads.fit import FitAnswer, FitRow
     from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+    from whichgpu.decide.candidate import Candidate
     from whichgpu.decide.plan.plan_answer import PlanAnswer
 
 LENGTHS = ("seq_in", "seq_out")
 VARYING_LENGTHS = ("trace", "in_spread", "out_spread", "in_histogram", "out_histogram")  # The longest request is then unknown.
-SHOWN_DEFAULTS = ("precision", "kv_precision", "batch", *LENGTHS, "engine", "percentile", "tpot_max")
+PICTURE_FIELDS = ("image", "denoising_steps", "guidance", "frames")
+SHOWN_DEFAULTS = ("precision", "kv_precision", "batch", *LENGTHS, *PICTURE_FIELDS, "engine", "percentile", "tpot_max")
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
@@ -61,8 +63,7 @@ def estimate_plan(answer: EstimateAnswer, catalog: Catalog, request: Mapping[str
 def fit_plan(answer: FitAnswer, catalog: Catalog, day: str) -> LaunchPlan | None:
     """Return the launch on the one GPU that was named, else on the smallest that fits; None if none does."""
     echo = answer.request
-    row = next((row for row in answer.gpus if row.fits != "no" and (len(answer.gpus) == 1 or row.gpu == answer.smallest)), None)
-    row = row or next((row for row in answer.gpus if row.fits != "no"), None)
+    row = fitting_row(answer)
     if row is None:
         return None
     parallel = Parallel(**echo["parallel"])
@@ -79,6 +80,12 @@ def fit_plan(answer: FitAnswer, catalog: Catalog, day: str) -> LaunchPlan | None
     )
     memory = f"memory {format_memory(row.needed)} of {format_memory(row.usable)} a GPU"
     return LaunchPlan((options,), echo["engine"], _header(echo, day, options, [memory]))
+
+
+def fitting_row(answer: FitAnswer) -> FitRow | None:
+    """Return the row of the one GPU that was named, else of the smallest that fits; None if none does."""
+    fitting = [row for row in answer.gpus if row.fits != "no"]
+    return next((row for row in fitting if len(answer.gpus) == 1 or row.gpu == answer.smallest), next(iter(fitting), None))
 
 
 def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
@@ -102,12 +109,14 @@ def candidate_plan(answer: RecommendAnswer, catalog: Catalog) -> LaunchPlan:
     )
     figures = [figure_text("throughput", best.throughput), figure_text("capacity", best.capacity)]
     figures += [figure_text(word, getattr(best, name)) for name, word in LATENCIES.items()]
-    price = f"price {significant(float(best.cost_per_hour.amount))} {best.cost_per_hour.currency}/h, {best.term}"
-    figures += [
-        f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU",
-        f"{price}, observed {best.price_observed_at}",
-    ]
+    figures += [f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU", price_text(best)]
     return LaunchPlan((options,), echo["engine"], _header(echo, answer.as_of, options, [*figures, f"evidence: {best.tier}"]))
+
+
+def price_text(best: Candidate) -> str:
+    """Return a candidate's price per hour with its term and date."""
+    price = f"price {significant(float(best.cost_per_hour.amount))} {best.cost_per_hour.currency}/h, {best.term}"
+    return f"{price}, observed {best.price_observed_at}"
 
 
 def chosen_values(answer: RecommendAnswer) -> dict[str, Any]:
@@ -182,7 +191,8 @@ def _header(echo: Mapping[str, Any], day: str, options: LaunchOptions, figures: 
 
 def header(echo: Mapping[str, Any], day: str, what: str, figures: list[str]) -> tuple[str, ...]:
     """Return the lines at the head of a file: what was estimated and when, the figures, and the defaults assumed."""
-    assumed = ", ".join(f"{name} {echo[name]}" for name in SHOWN_DEFAULTS if name in echo["defaults"] and echo[name] is not None)
+    fields = [name for name in SHOWN_DEFAULTS if name != "percentile" or (echo["task"] == "serve" and echo["seq_in"])]
+    assumed = ", ".join(f"{name} {echo[name]}" for name in fields if name in echo["defaults"] and echo[name] is not None)
     return (
         f"whichgpu {__version__}, {day}: {echo['task']} {what}, engine {echo['engine']}.",
         f"Estimate: {'; '.join(filter(None, figures))}.",

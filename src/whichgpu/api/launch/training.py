@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from whichgpu.api.context import Context
-from whichgpu.api.launch.from_answers import chosen_values, figure_text, header, memory_text
+from whichgpu.api.launch.from_answers import chosen_values, figure_text, fitting_row, header, memory_text, price_text
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.units import format_memory
+from whichgpu.catalog.find import find_gpus
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.decide.launch.models import file_name, repository_of
+from whichgpu.decide.launch.models import file_name, pytorch_image, repository_of
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.workload.parallel import Parallel
 
@@ -35,8 +36,7 @@ def training_plan(answer: FitAnswer | EstimateAnswer | RecommendAnswer, context:
 
 def _fitted(answer: FitAnswer, context: Context) -> TrainPlan | None:
     echo = answer.request
-    fitting = [row for row in answer.gpus if row.fits != "no"]
-    row = next((row for row in fitting if len(answer.gpus) == 1 or row.gpu == answer.smallest), next(iter(fitting), None))
+    row = fitting_row(answer)
     if row is None:
         return None
     values = {"checkpointing": row.checkpointing or echo["checkpointing"], "micro_batch": row.micro_batch}
@@ -54,10 +54,9 @@ def _recommended(answer: RecommendAnswer, context: Context) -> TrainPlan:
         max_seconds=best.run_time.high if best.run_time else None, provider=best.provider, instance=best.instance,
         region=best.region, is_spot=best.term == "spot",
     )  # fmt: skip
-    price = f"price {best.cost_per_hour.amount:.4g} {best.cost_per_hour.currency}/h, {best.term}"
     figures = [figure_text("step", best.time), figure_text("throughput", best.throughput), figure_text("run", best.run_time)]
     figures += [f"memory {memory_text(best.needed)} of {format_memory(best.usable)} a GPU"]
-    figures += [f"{price}, observed {best.price_observed_at}", f"evidence: {best.tier}"]
+    figures += [price_text(best), f"evidence: {best.tier}"]
     return _plan(echo, context, options, figures, answer.as_of)
 
 
@@ -77,9 +76,12 @@ def _options(echo: Mapping[str, Any], context: Context, **values: Any) -> TrainO
     replicas = max(1, values["gpus"] // (parallel.tp * parallel.pp * parallel.cp))
     passes = max(1, echo["batch"] // (micro * replicas)) if micro else echo["accumulation"]
     model = repository_of(echo["model"], context.catalog)
+    (variant, *_) = find_gpus(context.catalog, values["gpu"])
     defaults = {
-        "group": file_name(f"{model.rpartition('/')[2]}-{values['gpu']}"),
+        "group": file_name(f"{model.rpartition('/')[2]}-{variant.id}"),
         "model": model,
+        "vendor": variant.vendor,
+        "image": pytorch_image(variant),
         "shape": context.lookups_for(True).shape(echo["model"]),
         "parallel": parallel,
         "precision": echo["precision"],
@@ -94,4 +96,5 @@ def _options(echo: Mapping[str, Any], context: Context, **values: Any) -> TrainO
         "lora_targets": str(echo["lora_targets"] or ""),
         "steps": int(echo["steps"]) if echo["steps"] else None,
     }
+    values["gpu"] = variant.id
     return TrainOptions(**(defaults | {name: value for name, value in values.items() if value is not None}))

@@ -16,7 +16,12 @@ from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, sbatch_head
 
 # Images for GPUs of AMD (https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html).
 ROCM_IMAGES = {"vllm": "vllm/vllm-openai-rocm"}
-MODELS_MOUNT = "/models"  # folder of the container where models of the Hugging Face hub are cached (HF_HOME)
+# Folder of the container where models of the Hugging Face hub are cached.
+HUB_MOUNT = '--env=HF_HOME=/models --volume="$HOME/.cache/huggingface:/models"'
+
+# Ranks of a node exchange data in shared memory.
+SHARED_MEMORY = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+SHARED_MEMORY_MOUNT = {"name": "shm", "mountPath": "/dev/shm"}
 
 
 def docker_line(options: LaunchOptions, engine: str, replica: int | None = None) -> str:
@@ -30,12 +35,11 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
         "docker",
         "run",
         "--rm" if replica is None else "--detach",
-        *_container_gpus(options, replica),
+        *container_gpus(options.vendor, _replica_devices(options, replica)),
         "--ipc=host",
     ]
-    mount = f'--env=HF_HOME={MODELS_MOUNT} --volume="$HOME/.cache/huggingface:{MODELS_MOUNT}"'
     return " ".join(
-        [shell_line(words), mount, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
+        [shell_line(words), HUB_MOUNT, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
     )
 
 
@@ -55,14 +59,18 @@ def check_image(options: LaunchOptions, engine: str, target: str) -> None:
         raise UsageError("emit-image", message, msg("hint.emit-image"))
 
 
-def _container_gpus(options: LaunchOptions, replica: int | None) -> list[str]:
-    """Return docker's options that give a container all GPUs of the machine, or those of one of several replicas."""
-    first = (replica or 0) * options.gpus_per_copy
-    devices = ",".join(map(str, range(first, first + options.gpus_per_copy))) if replica is not None else ""
-    if options.vendor == "amd":
+def container_gpus(vendor: str, devices: str = "") -> list[str]:
+    """Return docker's options that give a container all GPUs of the machine, or those of these indices."""
+    if vendor == "amd":
         words = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
         return words + ([f"--env=HIP_VISIBLE_DEVICES={devices}"] if devices else [])
     return [f'--gpus="device={devices}"' if devices else "--gpus=all"]
+
+
+def _replica_devices(options: LaunchOptions, replica: int | None) -> str:
+    """Return the indices of the GPUs of one of several replicas on a machine; empty for all GPUs."""
+    first = (replica or 0) * options.gpus_per_copy
+    return ",".join(map(str, range(first, first + options.gpus_per_copy))) if replica is not None else ""
 
 
 def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
@@ -88,11 +96,13 @@ def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
         if options.nodes == 1
         else ["sh", "-c", node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") + serve_line(options, engine, PORT)],
         "ports": [{"containerPort": PORT}],
-        "resources": {"limits": {gpu_resource(options): options.gpus_per_node}},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        "resources": {"limits": {gpu_resource(options.vendor): options.gpus_per_node}},
+        "volumeMounts": [SHARED_MEMORY_MOUNT],
     }
-    memory = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # Ranks of a replica exchange data in shared memory.
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": memory, **node_placement(options)}}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "volumes": [SHARED_MEMORY], **node_placement(options.placement)},
+    }
     if options.nodes > 1:
         return {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",

@@ -14,6 +14,13 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.serve_command import serving_engines
 from whichgpu.workload.models import own_name
 
+# Images of https://hub.docker.com/r/pytorch/pytorch by the oldest compute capability they have kernels for (2026-11-17).
+PYTORCH_IMAGES = (
+    ((7, 5), "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"),
+    ((5, 0), "pytorch/pytorch:2.9.1-cuda12.6-cudnn9-runtime"),
+)
+ROCM_PYTORCH = "rocm/pytorch:latest"  # https://hub.docker.com/r/rocm/pytorch
+
 
 def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | None = None) -> str:
     """Return the model's Hugging Face repository if the catalog knows one, else its name; `name` is that of the request."""
@@ -22,6 +29,14 @@ def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | 
         if model_key(bare) in map(model_key, row.names):
             return next((alias for alias in row.aliases if "/" in alias), bare)
     return bare
+
+
+def pytorch_image(gpu: Gpu) -> str:
+    """Return the container image of PyTorch whose binaries run on a GPU; empty if none is known."""
+    if gpu.vendor == "amd":
+        return ROCM_PYTORCH
+    capability = tuple(map(int, (gpu.compute_capability or "0").split(".")))
+    return next((image for oldest, image in PYTORCH_IMAGES if capability >= oldest), "")
 
 
 def file_name(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from whichgpu.decide.launch.placement import Placement
 from whichgpu.workload.decoding.speculative import Speculative
 
 
@@ -41,3 +42,10 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     def gpus_per_node(self) -> int:
         """Return the number of GPUs of one replica on each of its nodes."""
         return max(1, self.gpus_per_copy // self.nodes)
+
+    @property
+    def placement(self) -> Placement:
+        """Return the machines of one replica."""
+        return Placement(
+            self.gpu, self.vendor, self.nodes, self.gpus_per_node, self.provider, self.instance, self.region, self.spot
+        )

@@ -6,6 +6,7 @@ from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import node_setup, serve_line
 
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
@@ -15,25 +16,26 @@ GPU_NAMES = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a100-
 
 def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
     """Return the specification of a SkyServe service that keeps the group's replicas running."""
-    resources: dict[str, Any] = {"accelerators": f"{gpu_name(options.gpu)}:{options.gpus_per_node}", "ports": PORT}
-    if options.provider in CLOUDS:
-        resources["cloud"] = options.provider
-        if options.region:
-            resources["region"] = options.region
-    if options.spot:
-        resources["use_spot"] = True
     return {
         "name": options.group,
         "service": {
             "readiness_probe": "/health",
             "replica_policy": {"min_replicas": options.copies, "max_replicas": options.copies},
         },
-        "resources": resources,
+        "resources": sky_resources(options.placement) | {"ports": PORT},
         **({"num_nodes": options.nodes} if options.nodes > 1 else {}),
         **({"envs": {_version(engine): options.releases.get(engine, "")}} if engine in options.earlier else {}),
         "setup": _setup(options, engine),
         "run": _run(options, engine),
     }
+
+
+def sky_resources(place: Placement) -> dict[str, Any]:
+    """Return SkyPilot's keys for the GPUs of a node and the offer they are rented by."""
+    resources: dict[str, Any] = {"accelerators": f"{gpu_name(place.gpu)}:{place.gpus_per_node}"}
+    if place.provider in CLOUDS:
+        resources |= {"cloud": place.provider} | ({"region": place.region} if place.region else {})
+    return resources | ({"use_spot": True} if place.is_spot else {})
 
 
 def release_note(options: LaunchOptions, engine: str) -> list[str]:

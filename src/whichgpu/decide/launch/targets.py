@@ -12,9 +12,10 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
-from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_placement
+from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
 from whichgpu.decide.launch.containers import check_image, docker_line, image_of, kubernetes_manifest, slurm_script
 from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS
 from whichgpu.decide.launch.serve_command import serve_line, serve_notes, serving_engines
 from whichgpu.decide.launch.skypilot import release_note, service
 from whichgpu.decide.launch.text import comments, yaml
@@ -31,7 +32,6 @@ class LaunchPlan(msgspec.Struct, frozen=True):
 
 Files = dict[str, str]
 Template = Callable[[LaunchPlan], Files]
-KARPENTER_PROVIDERS = ("aws", "azure")
 OLLAMA_KV_TYPES = {"q8_0": "q8_0", "int8": "q8_0", "fp8": "q8_0", "q4_0": "q4_0", "int4": "q4_0"}  # OLLAMA_KV_CACHE_TYPE
 
 
@@ -52,8 +52,8 @@ def targets() -> Mapping[str, Template]:
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the names of all targets: those that serve, then those that only train."""
-    return tuple(dict.fromkeys((*targets(), *TRAIN_TARGETS)))
+    """Return the names of all targets: those that serve, then those that only train or make pictures."""
+    return tuple(dict.fromkeys((*targets(), *TRAIN_TARGETS, *PICTURE_TARGETS)))
 
 
 def launch_files(target: str, plan: LaunchPlan) -> Files:
@@ -110,18 +110,18 @@ def _kubernetes_manifests(plan: LaunchPlan) -> Files:
     engine = _containers(plan, "kubernetes")
     files = {}
     for one in plan.groups:
-        places = [] if node_placement(one) else [f"Nodes: with {one.gpu}; add your cluster's node selector for it."]
-        head = comments([*_head(plan, engine), *serve_notes(one, engine), *places])
+        head = comments([*_head(plan, engine), *serve_notes(one, engine), *placement_note(one.placement)])
         files[f"{one.group}.yaml"] = head + yaml(kubernetes_manifest(one, engine))
     return files
 
 
 def _karpenter_manifests(plan: LaunchPlan) -> Files:
     """Return the manifests of Kubernetes, and a node pool for each group whose machine Karpenter can start."""
-    outside = next((one for one in plan.groups if one.provider not in KARPENTER_PROVIDERS or not one.instance), None)
-    if outside is not None:
-        raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
-    pools = {f"{one.group}-nodes.yaml": comments(plan.header) + yaml(karpenter_pool(one)) for one in plan.groups}
+    pools = {
+        f"{one.group}-nodes.yaml": comments(plan.header)
+        + yaml(karpenter_pool(one.group, one.placement, one.copies * one.gpus_per_copy))
+        for one in plan.groups
+    }
     return pools | _kubernetes_manifests(plan)
 
 

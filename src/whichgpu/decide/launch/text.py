@@ -21,17 +21,48 @@ def sbatch_head(name: str, nodes: int, gpus_per_node: int, others: Sequence[str]
 SLURM_HEAD_ADDRESS = 'export HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 
 
-def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
-    """Format nested mappings as YAML, with strings quoted and lists written as in JSON.
+def write_file(name: str, text: str) -> str:
+    """Return the shell code that writes a file."""
+    return f"cat > {name} <<'{_END}'\n{text}{_END}\n"
 
-    >>> print(yaml({"name": "a", "resources": {"ports": 8000, "use_spot": True}}), end="")
+
+_END = "END_OF_FILE"  # line that ends a file written by a shell
+
+
+def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
+    """Format nested mappings as YAML, with strings quoted and lists written as in JSON; texts of several lines are blocks.
+
+    >>> print(yaml({"name": "a", "resources": {"ports": 8000, "use_spot": True}, "run": "a\\nb\\n"}), end="")
     name: "a"
     resources:
       ports: 8000
       use_spot: true
+    run: |
+      a
+      b
     """
     text = ""
     for name, item in value.items():
         start = "  " * depth + f"{name}:"
-        text += f"{start}\n{yaml(item, depth + 1)}" if isinstance(item, dict) else f"{start} {json.dumps(item)}\n"
+        if isinstance(item, dict):
+            text += f"{start}\n{yaml(item, depth + 1)}"
+        elif isinstance(item, list) and any(_has_lines(one) for one in item):
+            text += f"{start}\n" + "".join("  " * depth + f"  - {_scalar(one, depth + 2)}\n" for one in item)
+        else:
+            text += f"{start} {_scalar(item, depth + 1)}\n"
     return text
+
+
+def _scalar(value: Any, depth: int) -> str:
+    """Return a value in one line, or a text of several lines as a block."""
+    if not _has_lines(value):
+        return json.dumps(value)
+    lines = value.removesuffix("\n").split("\n")
+    return ("|" if value.endswith("\n") else "|-") + "".join(f"\n{'  ' * depth}{line}" if line else "\n" for line in lines)
+
+
+def _has_lines(value: Any) -> bool:
+    """Whether a value is a text of several lines that a block can hold: it starts with no space and has no control characters."""
+    if not isinstance(value, str) or "\n" not in value or value[0].isspace() or value.endswith("\n\n"):
+        return False
+    return all(line.isprintable() for line in value.split("\n"))

@@ -1,1 +1,1 @@
-"""Command lines and files that start a training run: torchrun, accelerate, DeepSpeed, torchtitan, Megatron, Slurm, SkyPilot."""
+"""Command lines and files that start a training run: torchrun, accelerate, DeepSpeed, torchtitan, Megatron, or a job."""

@@ -5,18 +5,11 @@ from __future__ import annotations
 from whichgpu.decide.launch.train.options import TrainOptions
 from whichgpu.workload.shapes import Transformer
 
-RENDEZVOUS_PORT = 29500  # torchrun's default
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torchtitan", "megatron")  # The user starts these on each node.
+OWN_MODELS = ("torchtitan", "megatron")  # Tools that have models of their own; others run the user's script.
 SCRIPT = "train.py"  # The user's own script, which takes the arguments of transformers' TrainingArguments.
 OPTIMIZERS = {"adamw-8bit": "adamw_bnb_8bit", "adafactor": "adafactor", "sgd": "sgd", "adam": "adamw_torch"}
 MEGATRON_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}  # by ZeRO stage
-
-
-def torchrun_words(options: TrainOptions) -> list[str]:
-    """Return the launcher's words: one process per GPU, and the meeting point of several nodes."""
-    words = ["torchrun", f"--nnodes={options.nodes}", f"--nproc-per-node={options.gpus_per_node}"]
-    if options.nodes > 1:
-        words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=$HEAD_ADDRESS:{RENDEZVOUS_PORT}"]
-    return words
 
 
 def trainer_words(options: TrainOptions, sharding: bool = False, checkpointing: bool = True) -> list[str]:
@@ -83,18 +76,18 @@ def train_notes(options: TrainOptions, target: str) -> list[str]:
     layout, notes = options.parallel, list[str]()
     if options.lora_rank:
         kind = "QLoRA (4-bit base weights)" if options.is_qlora else "LoRA"
-        has_script = target not in ("torchtitan", "megatron")
+        has_script = target not in OWN_MODELS
         where = "set it in the script" if has_script else "set it in the tool; this line trains all weights, with more memory"
         notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: {where}.")
-    if target in ("torchrun", "accelerate", "deepspeed") and layout.pp * layout.cp * layout.ep > 1:
+    if target not in OWN_MODELS and layout.pp * layout.cp * layout.ep > 1:
         notes.append("Pipeline, context and expert parallel ranks are the script's own; this line starts one process per GPU.")
-    if target in ("torchrun", "accelerate") and layout.tp > 1:
+    if target not in (*OWN_MODELS, "deepspeed") and layout.tp > 1:
         notes.append(f"Tensor parallel over {layout.tp} ranks is the script's own.")
     if target == "torchtitan" and layout.zero == 1:
         notes.append("torchtitan shards optimizer state only with parameters: this keeps whole replicas and needs more memory.")
     if target == "torchtitan" and options.half == "fp16":
         notes.append("torchtitan computes in bf16, not in fp16.")
-    if options.nodes > 1 and target not in ("slurm", "skypilot"):
+    if options.nodes > 1 and target in LAUNCHERS:
         rank = f"NODE_RANK=0..{options.nodes - 1}, " if target in ("accelerate", "deepspeed") else ""
         notes.append(f"{options.nodes} nodes: run this on each, {rank}HEAD_ADDRESS of the first.")
     return notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from whichgpu.decide.launch.placement import Placement
 from whichgpu.workload.parallel import Parallel
 from whichgpu.workload.shapes import Shape
 
@@ -34,6 +35,15 @@ class TrainOptions(msgspec.Struct, frozen=True):
     instance: str = ""
     region: str = ""
     is_spot: bool = False
+    vendor: str = "nvidia"  # of the GPU
+    image: str = ""  # container image with PyTorch; empty if none is known for the GPU
+
+    @property
+    def placement(self) -> Placement:
+        """Return the machines of the run."""
+        return Placement(
+            self.gpu, self.vendor, self.nodes, self.gpus_per_node, self.provider, self.instance, self.region, self.is_spot
+        )
 
     @property
     def gpus_per_node(self) -> int:

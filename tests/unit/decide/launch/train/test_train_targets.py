@@ -25,7 +25,7 @@ MIXTRAL = find_model("mixtral-8x7b", Catalog(), None)
 RUN = TrainOptions(
     "llama-h100", "meta-llama/Llama-3.1-8B", LLAMA, "h100-sxm", 16, 2, Parallel(dp=16, zero=3), "bf16", 64, 2, 4096,
     checkpointing="full", steps=1000, max_seconds=5000.0, provider="gcp", instance="a3-highgpu-8g",
-    region="us-east4", is_spot=True,
+    region="us-east4", is_spot=True, image="pytorch/pytorch",
 )  # fmt: skip
 # Arguments of Megatron-LM core 0.15 (megatron/training/arguments.py) that are written.
 MEGATRON_OPTIONS = frozenset(
@@ -132,7 +132,7 @@ def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
 
 
 def test_notes_say_what_a_line_cannot() -> None:
-    adapted = replace(RUN, lora_rank=16, is_qlora=True, parallel=Parallel(dp=4, tp=2, pp=2, zero=1))
+    adapted = replace(RUN, lora_rank=16, is_qlora=True, parallel=Parallel(dp=4, tp=2, pp=2, zero=1), provider="aws")
     texts = {name: "".join(train_files(name, TrainPlan(adapted)).values()) for name in TRAIN_TARGETS}
     assert all("QLoRA (4-bit base weights) of rank 16" in text for text in texts.values())
     assert "Tensor parallel over 2 ranks is the script's own." in texts["torchrun"]

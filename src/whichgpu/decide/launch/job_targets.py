@@ -1,0 +1,236 @@
+"""Jobs that run on GPUs until they are done: what starts them in a container, on a cluster or on rented machines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.clusters import (
+    dstack_resources,
+    gpu_resource,
+    karpenter_pool,
+    node_placement,
+    placement_note,
+)
+from whichgpu.decide.launch.containers import HUB_MOUNT, SHARED_MEMORY, SHARED_MEMORY_MOUNT, container_gpus
+from whichgpu.decide.launch.placement import Placement
+from whichgpu.decide.launch.skypilot import sky_resources
+from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, comments, sbatch_head, write_file, yaml
+
+Files = dict[str, str]
+FOLDER = "/work"  # folder of a container that has the job's files
+OUTPUT_GIB = 100  # volume for what a job writes (assumed)
+
+
+class LaunchJob(msgspec.Struct, frozen=True):
+    """A job: the shell line that each node runs, where `$HEAD_ADDRESS` is the first node, and what it needs to run."""
+
+    name: str
+    place: Placement
+    line: str
+    image: str  # container image; empty if none is known
+    setup: str = ""  # shell line that installs packages
+    files: Mapping[str, str] = {}  # that the line runs, by name; each launch file contains them
+    own_files: tuple[str, ...] = ()  # files that the user has
+    output: str = ""  # folder that the job writes to
+    max_seconds: float | None = None  # upper end of the time it runs
+    header: tuple[str, ...] = ()  # lines on the estimate
+    notes: tuple[str, ...] = ()  # lines on what the files do not say
+
+    @property
+    def command(self) -> str:
+        """Return the shell line with the installation before it."""
+        return f"{self.setup} && {self.line}" if self.setup else self.line
+
+    @property
+    def writing(self) -> str:
+        """Return the shell code that writes the job's files."""
+        return "".join(write_file(name, text) for name, text in self.files.items())
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the job runs on several nodes."""
+        return self.place.nodes > 1
+
+
+def job_files(target: str, job: LaunchJob) -> Files:
+    """Return the files that a target starts a job with, by name."""
+    return JOB_TARGETS[target](job)
+
+
+def node_notes(job: LaunchJob) -> list[str]:
+    """Return how a job of several nodes is started where no scheduler does it."""
+    return [f"{job.place.nodes} nodes: run this on each, HEAD_ADDRESS of the first."] if job.has_nodes else []
+
+
+def _head(job: LaunchJob, *notes: str) -> str:
+    return comments([*job.header, *job.notes, *notes])
+
+
+def _slurm(job: LaunchJob) -> Files:
+    limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
+    start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
+    notes = [f"Before the first run: {job.setup}"] if job.setup else []
+    directives = sbatch_head(job.name, job.place.nodes, job.place.gpus_per_node, limit)
+    return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + "\n".join(start) + "\n"}
+
+
+def _skypilot(job: LaunchJob) -> Files:
+    address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
+    task = {
+        "name": job.name,
+        "resources": sky_resources(job.place),
+        **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
+        **({"workdir": "."} if job.own_files else {}),
+        **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
+        "run": address + job.line,
+    }
+    return {f"{job.name}.yaml": _head(job) + yaml(task)}
+
+
+def _docker(job: LaunchJob) -> Files:
+    return {"docker.sh": "#!/bin/sh\n" + _head(job, *node_notes(job)) + _docker_code(job, "docker")}
+
+
+def _docker_code(job: LaunchJob, target: str) -> str:
+    """Return the shell code that writes the job's files and runs it in a container, in the present folder."""
+    _check_image(job, target)
+    network = "--network=host --env=HEAD_ADDRESS " if job.has_nodes else ""
+    folder = f'--volume="$PWD:{FOLDER}" --workdir={FOLDER}'
+    words = f"docker run --rm {' '.join(container_gpus(job.place.vendor))} --ipc=host {HUB_MOUNT} {folder} {network}{job.image}"
+    return f"{job.writing}{words} bash -c {shlex.quote(job.command)}\n"
+
+
+def _dstack(job: LaunchJob) -> Files:
+    _check_image(job, "dstack")
+    address = ["export HEAD_ADDRESS=$DSTACK_MASTER_NODE_IP"] if job.has_nodes else []
+    task = {
+        "type": "task",
+        "name": job.name,
+        **({"nodes": job.place.nodes} if job.has_nodes else {}),
+        "image": job.image,
+        **({"files": list(job.own_files)} if job.own_files else {}),
+        "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
+        **dstack_resources(job.place),
+    }
+    return {f"{job.name}.dstack.yml": _head(job) + yaml(task)}
+
+
+def _kubernetes(job: LaunchJob) -> Files:
+    """Return a Job, indexed and with a service for its pods' names if it has several nodes, and volumes for its files."""
+    _check_image(job, "kubernetes")
+    own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
+    documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job)]
+    head = _head(job, *own, *placement_note(job.place))
+    return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
+
+
+def _karpenter(job: LaunchJob) -> Files:
+    pool = karpenter_pool(job.name, job.place, job.place.nodes * job.place.gpus_per_node)
+    return {f"{job.name}-nodes.yaml": comments(job.header) + yaml(pool)} | _kubernetes(job)
+
+
+def _cloud_cli(job: LaunchJob) -> Files:
+    """Return the line that creates the machines; they start a job that needs no file of the user, else the user starts it."""
+    place = job.place
+    check_provider(place.provider, place.instance)
+    start = "" if job.own_files or job.has_nodes else f"{job.name}-start.sh"
+    machines = Machines(job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start)
+    notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
+    notes += [] if start else [f"On them: {job.command}"]
+    script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
+    return script | ({start: "#!/bin/sh\n" + _head(job) + _docker_code(job, "cloud-cli")} if start else {})
+
+
+JOB_TARGETS: Mapping[str, Callable[[LaunchJob], Files]] = {
+    "docker": _docker,
+    "slurm": _slurm,
+    "skypilot": _skypilot,
+    "kubernetes": _kubernetes,
+    "karpenter": _karpenter,
+    "dstack": _dstack,
+    "cloud-cli": _cloud_cli,
+}
+
+
+def _manifest(job: LaunchJob) -> dict[str, Any]:
+    """Return the Job of Kubernetes: one pod per node, which knows the address of the first by its name."""
+    nodes = job.place.nodes
+    address = f"export HEAD_ADDRESS={job.name}-0.{job.name}; " if job.has_nodes else ""
+    mounts = [SHARED_MEMORY_MOUNT]
+    mounts += [{"name": "files", "mountPath": f"{FOLDER}/{name}", "subPath": name} for name in job.files]
+    mounts += [{"name": "output", "mountPath": f"{FOLDER}/{job.output}"}] if job.output else []
+    container = {
+        "name": "job",
+        "image": job.image,
+        "workingDir": FOLDER,
+        "command": ["bash", "-c", address + job.command],
+        "resources": {"limits": {gpu_resource(job.place.vendor): job.place.gpus_per_node}},
+        "volumeMounts": mounts,
+    }
+    volumes: list[dict[str, Any]] = [SHARED_MEMORY]
+    volumes += [{"name": "files", "configMap": {"name": job.name}}] if job.files else []
+    volumes += [{"name": "output", "persistentVolumeClaim": {"claimName": job.name}}] if job.output else []
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes, **node_placement(job.place)}
+    several = {"completionMode": "Indexed", "completions": nodes, "parallelism": nodes} if job.has_nodes else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": job.name},
+        "spec": {
+            **several,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": {"app": job.name}},
+                "spec": pod | ({"subdomain": job.name} if job.has_nodes else {}),
+            },
+        },
+    }
+
+
+def _pod_names(job: LaunchJob) -> dict[str, Any]:
+    """Return the headless service by which the pods of a job find each other before they are ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job.name},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": job.name}},
+    }
+
+
+def _volumes(job: LaunchJob) -> list[dict[str, Any]]:
+    """Return the ConfigMap of a job's files and the claim of a volume for what it writes."""
+    documents: list[dict[str, Any]] = []
+    if job.files:
+        documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": job.name}, "data": dict(job.files)})
+    if job.output:
+        spec = {
+            "accessModes": ["ReadWriteMany" if job.has_nodes else "ReadWriteOnce"],
+            "resources": {"requests": {"storage": f"{OUTPUT_GIB}Gi"}},
+        }
+        documents.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": job.name}, "spec": spec})
+    return documents
+
+
+def _check_image(job: LaunchJob, target: str) -> None:
+    """Raise an error if no container image is known that runs on the GPUs."""
+    if not job.image:
+        message = msg("error.emit-image", target=target, engine="PyTorch", gpu=job.place.gpu)
+        raise UsageError("emit-image", message, msg("hint.emit-job-image"))
+
+
+def _hours(seconds: float) -> str:
+    """Return a time limit for Slurm, in whole minutes.
+
+    >>> _hours(5000)
+    '01:24:00'
+    """
+    minutes = max(1, ceil(seconds / 60))
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"

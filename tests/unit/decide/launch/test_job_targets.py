@@ -1,0 +1,106 @@
+"""Jobs of training and of pictures: the same line in every target, on as many nodes, with what it runs."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from whichgpu.base.errors import UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.launch.job_targets import JOB_TARGETS, LaunchJob, job_files
+from whichgpu.decide.launch.models import pytorch_image
+from whichgpu.decide.launch.placement import Placement
+from whichgpu.decide.launch.text import yaml as written
+
+AWS = Placement("h100-sxm", "nvidia", 1, 8, "aws", "p5.48xlarge", "us-east-1", True)
+LINE = "torchrun --nnodes=1 --nproc-per-node=8 make.py"
+SCRIPT = "print('a')\n\nif 1:\n    pass\n"
+PICTURES = LaunchJob("pictures", AWS, LINE, "an/image", setup="pip install x", files={"make.py": SCRIPT},
+               output="output", max_seconds=5000.0, header=("Estimate: 1 s.",))  # fmt: skip
+TRAINING = LaunchJob("training", replace(AWS, nodes=2), "torchrun --rdzv-endpoint=$HEAD_ADDRESS:29500 train.py", "an/image",
+               own_files=("train.py",))  # fmt: skip
+
+
+def documents(target: str, job: LaunchJob) -> dict[str, dict[str, Any]]:
+    texts = job_files(target, job).values()
+    return {one["kind"]: one for text in texts for one in yaml.safe_load_all(text)}
+
+
+@pytest.mark.parametrize("target", JOB_TARGETS)
+@pytest.mark.parametrize("job", [PICTURES, TRAINING])
+def test_every_target_runs_the_line_and_says_the_estimate(target: str, job: LaunchJob) -> None:
+    texts = job_files(target, job)
+    assert any(job.line in text for text in texts.values())
+    assert all(f"# {line}\n" in text for text in texts.values() for line in job.header)
+    for name, text in texts.items():
+        if name.endswith((".sh", ".sbatch")):
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+        elif target != "cloud-cli":
+            assert list(yaml.safe_load_all(text))
+
+
+def test_files_of_a_job_are_in_its_launch_files_as_they_are() -> None:
+    [sky] = job_files("skypilot", PICTURES).values()
+    [dstack] = job_files("dstack", PICTURES).values()
+    script = PICTURES.files["make.py"]
+    for code in (yaml.safe_load(sky)["setup"], yaml.safe_load(dstack)["commands"][1], job_files("docker", PICTURES)["docker.sh"]):
+        assert f"cat > make.py <<'END_OF_FILE'\n{script}END_OF_FILE\n" in code
+    manifests = documents("kubernetes", PICTURES)
+    assert manifests["ConfigMap"]["data"] == {"make.py": script}
+    [start] = (text for name, text in job_files("cloud-cli", PICTURES).items() if name == "pictures-start.sh")
+    assert script in start
+
+
+def test_kubernetes_runs_one_pod_on_each_node_with_its_gpus_and_volumes() -> None:
+    one, several = documents("kubernetes", PICTURES)["Job"], documents("kubernetes", TRAINING)
+    pod = one["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "p5.48xlarge"
+    assert "completionMode" not in one["spec"]
+    spec = several["Job"]["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    service = several["Service"]
+    assert spec["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert "HEAD_ADDRESS=training-0.training;" in spec["template"]["spec"]["containers"][0]["command"][-1]
+
+
+def test_karpenter_limits_the_pool_to_the_job_s_gpus_and_needs_a_cloud_it_knows() -> None:
+    assert documents("karpenter", TRAINING)["NodePool"]["spec"]["limits"] == {"nvidia.com/gpu": 16}
+    with pytest.raises(UsageError):
+        job_files("karpenter", replace(TRAINING, place=replace(AWS, provider="gcp")))
+
+
+def test_slurm_gets_nodes_and_the_upper_end_of_the_time() -> None:
+    [script] = job_files("slurm", PICTURES).values()
+    assert "#SBATCH --time=01:24:00\n" in script
+    assert "#SBATCH --gpus-per-node=8\n" in script
+    assert script.endswith(f"\nsrun {LINE}\n")
+
+
+def test_gpus_without_a_known_image_are_refused_by_containers_only() -> None:
+    assert pytorch_image(Catalog().gpu_by_id["k80"]) == ""
+    assert "cuda12.6" in pytorch_image(Catalog().gpu_by_id["v100-sxm-16gb"])
+    assert "cuda12.8" in pytorch_image(Catalog().gpu_by_id["b200"])
+    assert pytorch_image(Catalog().gpu_by_id["mi300x"]).startswith("rocm/")
+    bare = replace(PICTURES, image="")
+    for target in ("docker", "kubernetes", "dstack", "cloud-cli"):
+        with pytest.raises(UsageError) as refused:
+            job_files(target, bare)
+        assert refused.value.kind == "emit-image"
+    assert job_files("slurm", bare)
+    assert job_files("skypilot", bare)
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb\n", "a\nb", "a\n\n  b\n", " a\nb\n", "a\n\n", "a\tb\nc\n", "\n", "a: b\n- c\n# d\n", "a\r\nb\n"]
+)
+def test_texts_of_several_lines_are_read_back(text: str) -> None:
+    document = {"a": {"run": text, "list": ["x", text], "plain": [1, {"b": True}]}}
+    assert yaml.safe_load(written(document)) == document
