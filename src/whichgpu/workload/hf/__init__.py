@@ -72,8 +72,8 @@ def _compressed(quantization: Mapping[str, Any]) -> str:
     weights = first.get("weights") if isinstance(first, Mapping) else None
     if not isinstance(weights, Mapping):
         return ""
-    kinds = {("int", 4): "int4", ("int", 8): "int8", ("float", 8): "fp8", ("float", 4): "nvfp4"}
-    return kinds.get((str(weights.get("type")), weights.get("num_bits")), "")
+    kinds = {"int4": "int4", "int8": "int8", "float8": "fp8", "float4": "nvfp4"}
+    return kinds.get(f"{weights.get('type')}{weights.get('num_bits')}", "")
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
