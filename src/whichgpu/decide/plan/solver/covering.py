@@ -62,10 +62,10 @@ class _Rows:
                 program.row([(first, 1.0), (second, -1.0)], 0.0, INFINITE)
         for row in self.rows:
             terms = [
-                (place, min(earned, required))
+                (place, min(earning, required))
                 for mine, column in zip(places, row.tolist(), strict=True)
-                for place, earned in zip(mine, column, strict=False)
-                if earned > 0
+                for place, earning in zip(mine, column, strict=False)
+                if earning > 0
             ]
             program.row(terms, required * (1.0 - TOLERANCE), INFINITE)
         solved, bound = program.solve_below(ceiling, seconds)
@@ -88,7 +88,7 @@ def cover(
     rows = _Rows(problem, each, columns, ceiling)
     for prices in bound.visited:
         rows.add(prices[0], cost.late_fees[0], cost.rebate)
-    found: Ints | None = None
+    cheapest: Ints | None = None
     proven, last = bound.value, np.zeros(0, dtype=np.int64)
     while proven < best_cost * (1.0 - gap) and monotonic() < end:
         replicas, lowest = rows.solve(1.0, best_cost * (1.0 - gap), end - monotonic())
@@ -98,8 +98,8 @@ def cover(
         last = replicas
         counts = _serving(problem, rows, replicas, best_cost, proven, test, end)
         if counts is not None and float(counts @ each) < best_cost:
-            found, best_cost = counts, float(counts @ each)
-    return Covering(found, proven)
+            cheapest, best_cost = counts, float(counts @ each)
+    return Covering(cheapest, proven)
 
 
 def _serving(
@@ -109,13 +109,13 @@ def _serving(
 
     The program is asked for more earnings, by what is lacking, but not for so much that no cheaper plan is left.
     """
-    required, most = 1.0, float(np.sqrt(best_cost / proven))
+    required, ceiling = 1.0, float(np.sqrt(best_cost / proven))
     for _ in range(ATTEMPTS):
         counts = _in_problem(problem, rows.columns, replicas)
         utilisation = _lacking(test, counts, rows)
         if utilisation is None:
             return counts
-        required = min(required * utilisation, max(most, required))
+        required = min(required * utilisation, max(ceiling, required))
         more, _ = rows.solve(required, best_cost, end - monotonic())
         if more is None:
             return None

@@ -29,9 +29,7 @@ MAX_JOINT = 10_000  # With more share variables, tied load levels are first solv
 LEVELS_TIME = 0.75  # Share of the time in which the levels are solved one by one.
 MAX_SHARES, MIN_SHARES = 12_000, 4  # Shares of buckets in a program of some columns, and columns that each bucket may use.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
-MAX_COVERED = (
-    16  # The covering program is used for fleets of at most so many replicas; larger ones have a smaller gap without it.
-)
+MAX_SMALL_FLEET = 16  # Fleets of more replicas are not searched by machine numbers: their gap is smaller without that.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
 
 
@@ -222,7 +220,7 @@ class _Search:
 
     def _cover(self, bound: Bound, cost: Costs, share: float) -> bool:
         """Improve plan and bound of a small fleet by the program of counts in a `share` of the time left; return if tried."""
-        if not self.greedy or self.best is None or self.best[1].counts.sum() > MAX_COVERED:
+        if not self.greedy or self.best is None or self.best[1].counts.sum() > MAX_SMALL_FLEET:
             return False
         test = CapacityTest(self.problem)
         end = monotonic() + self._left(share)

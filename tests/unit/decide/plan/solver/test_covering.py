@@ -42,9 +42,9 @@ def test_plan_and_bound_meet_at_the_optimum(late: bool) -> None:
         assert best is not None
         assert relaxed is not None
         cost = column_costs(problem, relaxed.fees)
-        known = 1.1 * best.cost
-        bound = raise_bound(problem, cost, problem.loads(), known, 1.0, relaxed.prices)
-        covering = cover(problem, cost, np.ones(6, dtype=bool), bound, known, CapacityTest(problem), GAP, monotonic() + 10.0)
+        ceiling = 1.1 * best.cost
+        bound = raise_bound(problem, cost, problem.loads(), ceiling, 1.0, relaxed.prices)
+        covering = cover(problem, cost, np.ones(6, dtype=bool), bound, ceiling, CapacityTest(problem), GAP, monotonic() + 10.0)
         assert covering.bound <= best.cost * (1 + 1e-6)
         assert covering.counts is not None
         total = float(covering.counts @ cost.hourly[0])
