@@ -79,6 +79,38 @@ def test_floors_and_ceilings_hold_in_every_currency(importer: Importer, line: st
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "p9${x}$(touch X)",
+        "`touch X`",
+        "a;b",
+        "a|b",
+        "a>b",
+        "<script>",
+        "-n",
+        "--dry-run",
+        "a#b",
+        "a\\b",
+        "a{b}",
+        "a!b",
+        "*",
+        "a=b",
+    ],
+)
+def test_names_with_characters_that_no_machine_has_are_quarantined(importer: Importer, name: str) -> None:
+    rest = "H100 SXM,8,on-demand,98.32,USD,hour"
+    answer = importer.take(f"aws,{name},us-east-1,{rest}", f"aws,own8,{name},{rest}", f"{name},own8,us-east-1,{rest}")
+    assert (answer.kept, answer.reasons) == (1, {"words": 3})
+
+
+@pytest.mark.parametrize(
+    "name", ["H100_NVLINK_80GB::8", "n1+1xk80", "서울 (2관)", "Hà Nội, 1", "L'Aquila", "VM.Flex$_8_32", "a&b/c"]
+)
+def test_names_as_providers_write_them_are_kept(importer: Importer, name: str) -> None:
+    assert importer.take(f'"{name}","{name}","{name}",H100 SXM,8,on-demand,20,USD,hour').reasons == {}
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,0.2,USD,hour",

@@ -12,6 +12,7 @@ import msgspec
 Cell = str | int | float | bool | None
 # Beginnings of cells that a spreadsheet runs as a formula (OWASP, CSV injection).
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+_MARKUP = re.compile("[<>&\u2028\u2029]")  # Characters that end a script element, or a line in old scripts.
 _SIGNED_NUMBER = re.compile(r"[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?\s?[%A-Za-zµ/]*|-+")
 
 
@@ -28,6 +29,15 @@ def to_json(value: object) -> str:
 def to_json_line(value: object) -> str:
     """Return a value as a JSON document on one line, for streams of answers."""
     return _encoded(value).decode() + "\n"
+
+
+def script_json(value: object) -> str:
+    """Return a value as JSON that may be inside a script element of a page: no text of it can end the element.
+
+    >>> script_json({"name": "</script>&"})
+    '{"name":"\\\\u003c/script\\\\u003e\\\\u0026"}'
+    """
+    return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", _encoded(value).decode())
 
 
 def csv_cell(cell: object) -> object:

@@ -5,6 +5,7 @@ A row that fails is counted and goes to quarantine with one of `REASONS`, each w
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from datetime import date
 from functools import cache
@@ -43,6 +44,8 @@ UNKNOWN_GPU = "unknown-gpu"
 SPOT_TOLERANCE = 1.01  # Tolerance, since spot and on-demand prices are rounded differently.
 SAME_PRICE_RATIO = 1.25  # If n GPUs cost less than this many times one GPU, the price is taken as that of one (assumed).
 MAX_NAME_CHARACTERS = 200  # Longest name in a row (set by judgement).
+# No provider, instance or region has these characters, which shells and pages interpret; flexible shapes of OCI have `$_8_32`.
+_FOREIGN_CHARACTERS = re.compile(r"""^-|\$(?!_\d)|[`"\\;|<>{}!*?#^~=%]""")
 
 
 def row_rejection(
@@ -103,7 +106,7 @@ def _invalid_value(row: OfferRow) -> str | None:
     if not _is_currency(row.currency):
         return row.currency
     for word in (row.provider, row.instance, row.region):
-        if not word or len(word) > MAX_NAME_CHARACTERS or not word.isprintable():
+        if not word or len(word) > MAX_NAME_CHARACTERS or not word.isprintable() or _FOREIGN_CHARACTERS.search(word):
             return word
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -23,7 +23,21 @@ AZURE_IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
 DISK_GB = 500  # Disk of a machine: container images and weights (assumed).
 N1_VCPUS_PER_GPU = 8  # vCPUs of an N1 machine for each of its GPUs (assumed; N1 has no fixed number).
 _N1 = re.compile(r"n1\+(\d+)x\w+")  # The catalog's name of an N1 machine with GPUs attached.
+_SPECIAL = re.compile(r"[^\w .:/-]")  # Characters that may have a meaning in double quotes or braces of a shell.
 _NO_GPUS = re.compile(r"ct\d|tpu|v\d+-")  # Machines of Google with TPUs.
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """An option whose value is a variable of the script, with a default (`-`) or what to say if it is not set (`?`)."""
+
+    option: str
+    name: str
+    operator: str
+    text: str
+
+    def quoted(self) -> str:
+        """Return the option as one word for a shell; its text keeps only characters without a meaning in double quotes."""
+        return f'"{self.option}=${{{self.name}:{self.operator}{_SPECIAL.sub("", self.text)}}}"'
 
 
 class Machines(msgspec.Struct, frozen=True):
@@ -52,9 +66,9 @@ def create_line(machines: Machines) -> str:
 
 def _aws(one: Machines) -> str:
     image = AWS_IMAGE.replace("x86_64", "arm64") if one.instance.startswith(AWS_ARM) else AWS_IMAGE
-    words = [
+    words: list[str | Variable] = [
         *("aws", "ec2", "run-instances", f"--region={one.region}", f"--instance-type={one.instance}", f"--count={one.count}"),
-        f"--image-id=${{IMAGE:-{image}}}",
+        Variable("--image-id", "IMAGE", "-", image),
         f"--block-device-mappings=DeviceName=/dev/sda1,Ebs={{VolumeSize={DISK_GB},VolumeType=gp3}}",
         f"--tag-specifications=ResourceType=instance,Tags=[{{Key=Name,Value={one.name}}}]",
     ]
@@ -65,13 +79,13 @@ def _aws(one: Machines) -> str:
 
 def _gcloud(one: Machines) -> str:
     names = [one.name] if one.count == 1 else [f"{one.name}-{index}" for index in range(1, one.count + 1)]
-    region = re.sub(r"[^\w-]", "", one.region) or "your region"  # It is inside double quotes.
-    words = [
-        *("gcloud", "compute", "instances", "create", *names, f"--zone=${{ZONE:?a zone of {region}}}"),
+    words: list[str | Variable] = [
+        *("gcloud", "compute", "instances", "create", *names),
+        Variable("--zone", "ZONE", "?", f"a zone of {one.region or 'your region'}"),
         *_gcp_machine(one),
         "--maintenance-policy=TERMINATE",  # Machines with GPUs cannot be moved while they run.
-        f"--image-family=${{IMAGE_FAMILY:-{GCP_IMAGE_FAMILY}}}",
-        f"--image-project=${{IMAGE_PROJECT:-{GCP_IMAGE_PROJECT}}}",
+        Variable("--image-family", "IMAGE_FAMILY", "-", GCP_IMAGE_FAMILY),
+        Variable("--image-project", "IMAGE_PROJECT", "-", GCP_IMAGE_PROJECT),
         f"--boot-disk-size={DISK_GB}GB",
     ]
     words += ["--provisioning-model=SPOT", "--instance-termination-action=STOP"] if one.is_spot else []
@@ -90,9 +104,9 @@ def _gcp_machine(one: Machines) -> list[str]:
 
 
 def _az(one: Machines) -> str:
-    words = [
-        *("az", "vm", "create", "--resource-group=${RESOURCE_GROUP:?a resource group}", f"--name={one.name}"),
-        *(f"--location={one.region}", f"--size={one.instance}", f"--image=${{IMAGE:-{AZURE_IMAGE}}}"),
+    words: list[str | Variable] = [
+        *("az", "vm", "create", Variable("--resource-group", "RESOURCE_GROUP", "?", "a resource group"), f"--name={one.name}"),
+        *(f"--location={one.region}", f"--size={one.instance}", Variable("--image", "IMAGE", "-", AZURE_IMAGE)),
         *(f"--os-disk-size-gb={DISK_GB}", "--generate-ssh-keys"),
     ]
     words += [f"--count={one.count}"] if one.count > 1 else []
@@ -104,6 +118,6 @@ def _az(one: Machines) -> str:
 LINES: Mapping[str, Callable[[Machines], str]] = {"aws": _aws, "gcp": _gcloud, "azure": _az}
 
 
-def _line(words: list[str]) -> str:
-    """Return words as one shell line; words with a variable of the script are in double quotes."""
-    return " ".join(f'"{word}"' if "${" in word else shlex.quote(word) for word in words)
+def _line(words: Sequence[str | Variable]) -> str:
+    """Return words as one shell line."""
+    return " ".join(word.quoted() if isinstance(word, Variable) else shlex.quote(word) for word in words)

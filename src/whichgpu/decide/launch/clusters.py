@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from whichgpu.base.errors import UsageError
@@ -34,6 +35,11 @@ KARPENTER_PROVIDERS = ("aws", "azure")
 def gpu_resource(vendor: str) -> str:
     """Return the resource by which Kubernetes counts the GPUs of a vendor, named by its device plugin."""
     return f"{vendor}.com/gpu"
+
+
+def literal_words(words: list[str]) -> list[str]:
+    """Return the words of a container's command with `$(NAME)` escaped, which Kubernetes would replace by a variable."""
+    return [re.sub(r"\$(?=[$(])", "$$", word) for word in words]
 
 
 def node_placement(place: Placement) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.decide.launch.clusters import gpu_resource, node_placement
+from whichgpu.decide.launch.clusters import gpu_resource, literal_words, node_placement
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import container_words, node_setup, serve_line, shell_line
 from whichgpu.decide.launch.skypilot import PORT
@@ -89,12 +89,14 @@ def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
 def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
     """Return a Deployment of the group's replicas, or a LeaderWorkerSet if a replica has several nodes."""
     labels = {"app": options.group}
+    words = container_words(options, engine, PORT)
+    if options.nodes > 1:
+        setup = node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
+        words = ["sh", "-c", setup + serve_line(options, engine, PORT)]
     container = {
         "name": "engine",
         "image": image_of(options, engine),
-        "command": container_words(options, engine, PORT)
-        if options.nodes == 1
-        else ["sh", "-c", node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") + serve_line(options, engine, PORT)],
+        "command": literal_words(words),
         "ports": [{"containerPort": PORT}],
         "resources": {"limits": {gpu_resource(options.vendor): options.gpus_per_node}},
         "volumeMounts": [SHARED_MEMORY_MOUNT],

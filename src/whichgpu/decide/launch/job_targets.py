@@ -16,6 +16,7 @@ from whichgpu.decide.launch.clusters import (
     dstack_resources,
     gpu_resource,
     karpenter_pool,
+    literal_words,
     node_placement,
     placement_note,
 )
@@ -171,7 +172,7 @@ def _manifest(job: LaunchJob) -> dict[str, Any]:
         "name": "job",
         "image": job.image,
         "workingDir": FOLDER,
-        "command": ["bash", "-c", address + job.command],
+        "command": literal_words(["bash", "-c", address + job.command]),
         "resources": {"limits": {gpu_resource(job.place.vendor): job.place.gpus_per_node}},
         "volumeMounts": mounts,
     }

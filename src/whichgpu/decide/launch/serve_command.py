@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ from whichgpu.catalog.engines.record import ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.speculative import file_setup, speculative_notes, speculative_words
+from whichgpu.decide.launch.text import NodeWord, argument
 
 GGUF = ".gguf"
 # Options of prefill and decode workers that exchange KV caches, from https://docs.vllm.ai/en/latest/features/disagg_prefill.html
@@ -21,8 +21,6 @@ WORKER_OPTIONS = {
     ("sglang", "decode"): "--disaggregation-mode=decode",
 }
 HALF = ("bf16", "fp16", "f16")
-# Words with a variable that the scheduler or the user sets on each node of a replica.
-_WITH_VARIABLE = re.compile(r"[\w=-]*\$(NODE_RANK|HEAD_ADDRESS|NODE_OPTIONS)(:\d+)?")
 
 
 def serving_engines() -> tuple[str, ...]:
@@ -44,7 +42,8 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
     words += speculative_words(options, record)
     words += WORKER_OPTIONS.get((engine, options.role), "").split()
     if options.nodes > 1:
-        words += serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
+        several = serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
+        words += map(NodeWord, several)
     return words + (_option(serve, serve.port, str(port)) if port else [])
 
 
@@ -68,14 +67,15 @@ def node_setup(engine: str, rank: str, head: str) -> str:
 
 def shell_line(words: list[str]) -> str:
     """Return words as one line for a shell, quoted except for the variables of a node."""
-    return " ".join(word if _WITH_VARIABLE.fullmatch(word) else shlex.quote(word) for word in words)
+    return " ".join(word if isinstance(word, NodeWord) else shlex.quote(word) for word in words)
 
 
 def model_argument(options: LaunchOptions, serve: ServeCommand) -> str:
     """Return the model as the engine names it: a Hugging Face repository, or a GGUF file in the precision of the request."""
-    if not serve.reads_gguf or options.model.endswith(GGUF):
-        return options.model
-    return f"{options.model.rpartition('/')[2]}-{options.dtype}{GGUF}"
+    name = options.model
+    if serve.reads_gguf and not name.endswith(GGUF):
+        name = f"{name.rpartition('/')[2]}-{options.dtype}{GGUF}"
+    return argument(name)
 
 
 def serve_notes(options: LaunchOptions, engine: str) -> list[str]:

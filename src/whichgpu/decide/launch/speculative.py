@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.text import argument
 from whichgpu.workload.decoding.speculative import Speculative
 
 EAGLE_HEADS = "path/to/eagle-heads"  # placeholder: only the user can name this checkpoint
@@ -22,7 +23,9 @@ def speculative_words(options: LaunchOptions, record: EngineRecord) -> list[str]
 def file_setup(options: LaunchOptions, record: EngineRecord) -> str:
     """Return shell code that writes the file an engine reads the settings from; empty for engines with options of its own."""
     line = record.serve.speculative_file.get(options.speculative.method, "") if options.speculative else ""
-    return f"echo {shlex.quote(_filled(line, options, record, json.dumps))} > {_file_name(options)}; " if line else ""
+    if not line:
+        return ""
+    return f"printf '%s\\n' {shlex.quote(_filled(line, options, record, json.dumps))} > {_file_name(options)}; "
 
 
 def speculative_notes(options: LaunchOptions, record: EngineRecord) -> list[str]:
@@ -45,10 +48,10 @@ def _filled(template: str, options: LaunchOptions, record: EngineRecord, quoted:
     if record.serve.reads_gguf:
         draft = f"{draft.rpartition('/')[2]}-{options.dtype}.gguf" if speculative.draft else f"{draft}.gguf"
     values = {
-        "draft": quoted(draft),
         "tokens": speculative.tokens,
         "verified": speculative.tokens + 1,
         "file": _file_name(options),
+        "draft": quoted(argument(draft)),  # Last: the name may contain the other placeholders.
     }
     for name, value in values.items():
         template = template.replace(f"{{{name}}}", str(value))

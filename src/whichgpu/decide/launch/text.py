@@ -7,9 +7,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+class NodeWord(str):
+    """A word with a variable that the shell of each node expands: NODE_RANK, HEAD_ADDRESS or NODE_OPTIONS."""
+
+    __slots__ = ()
+
+
 def comments(lines: Sequence[str]) -> str:
-    """Return lines as comments; a line break in a name must not end its comment."""
-    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+    """Return lines as comments; a line break or control character in a name must not end its comment."""
+    return "".join(f"# {' '.join(map(_printable, line.split()))}\n" for line in lines)
+
+
+def argument(name: str) -> str:
+    """Return a name as an argument that no program reads as an option.
+
+    >>> argument("-model.gguf")
+    './-model.gguf'
+    """
+    return f"./{name}" if name.startswith("-") else name
+
+
+def _printable(word: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in word)
 
 
 def sbatch_head(name: str, nodes: int, gpus_per_node: int, others: Sequence[str] = ()) -> str:
@@ -56,7 +75,8 @@ def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
 def _scalar(value: Any, depth: int) -> str:
     """Return a value in one line, or a text of several lines as a block."""
     if not _has_lines(value):
-        return json.dumps(value)
+        text = json.dumps(value, ensure_ascii=False)
+        return "".join(one if one.isprintable() else f"\\U{ord(one):08X}" for one in text)
     lines = value.removesuffix("\n").split("\n")
     return ("|" if value.endswith("\n") else "|-") + "".join(f"\n{'  ' * depth}{line}" if line else "\n" for line in lines)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from whichgpu.base.codec import script_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import msg
+from whichgpu.surface.charts.palette import with_fixed_colours
 
 ENDINGS = (".svg", ".png", ".html")
+PLACEHOLDER = {"description": "chart of whichgpu"}  # The converter would write names of the spec into a script as they are.
 
 
 def check_chart_file(path: str) -> None:
@@ -37,11 +41,12 @@ def write_chart(spec: dict[str, Any], path: str) -> None:
     """Write a Vega-Lite chart as a picture in the format of the file's ending."""
     converter, ending = _converter(), Path(path).suffix.lower()
     if ending == ".svg":
-        content = converter.vegalite_to_svg(spec).encode()
+        content = converter.vegalite_to_svg(with_fixed_colours(spec)).encode()
     elif ending == ".png":
-        content = converter.vegalite_to_png(spec, scale=2)
+        content = converter.vegalite_to_png(with_fixed_colours(spec), scale=2)
     else:
-        content = converter.vegalite_to_html(spec, bundle=True).encode()
+        page = converter.vegalite_to_html(PLACEHOLDER, bundle=True)
+        content = page.replace(json.dumps(PLACEHOLDER, separators=(",", ":")), script_json(spec)).encode()
     try:
         write_atomically(_target(path), content)
     except OSError as problem:

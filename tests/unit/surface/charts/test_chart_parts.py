@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import vl_convert
 
+from whichgpu.surface.charts.chart_file import write_chart
 from whichgpu.surface.charts.parts import coloured, picture, quantity, tips
 
 VALUES = [{"gpu": "T4", "gib": 3.5, "part": "가중치"}, {"gpu": "L4", "gib": 2.5, "part": "활성값"}]
@@ -43,3 +45,14 @@ def test_single_view_chart_has_a_title_too() -> None:
     whole = picture("막대", 120, data={"values": VALUES}, **BARS)
     assert whole["encoding"]["color"]["title"] == "구성"
     assert "layer" not in whole
+
+
+def test_no_name_ends_the_script_of_a_chart_page(tmp_path: Path) -> None:
+    name = "a</script><script>alert(1)</script><!--&\u2028"
+    spec = picture("막대", 120, data={"values": [{**VALUES[0], "gpu": name}]}, layer=[BARS])
+    write_chart(spec, str(tmp_path / "chart.html"))
+    page = (tmp_path / "chart.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page
+    assert "\u2028" not in page.partition("const spec")[2]
+    [line] = re.findall(r"const spec = (.*);\n", page)
+    assert json.loads(line) == json.loads(json.dumps(spec))

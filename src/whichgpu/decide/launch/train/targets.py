@@ -10,7 +10,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files
 from whichgpu.decide.launch.serve_command import shell_line
-from whichgpu.decide.launch.text import comments, yaml
+from whichgpu.decide.launch.text import NodeWord, comments, yaml
 from whichgpu.decide.launch.torchrun import torchrun_words
 from whichgpu.decide.launch.train.configs import (
     ACCELERATE,
@@ -44,7 +44,8 @@ def _accelerate(plan: TrainPlan) -> Files:
     trainer = trainer_words(options, checkpointing="fsdp_config" not in config)  # Both at once are an error.
     words = ["accelerate", "launch", "--config_file=accelerate.yaml", SCRIPT, *trainer]
     if options.nodes > 1:
-        words[3:3] = ["--machine_rank=$NODE_RANK", "--main_process_ip=$HEAD_ADDRESS", "--main_process_port=29500"]
+        several = (NodeWord("--machine_rank=$NODE_RANK"), NodeWord("--main_process_ip=$HEAD_ADDRESS"))
+        words[3:3] = [*several, "--main_process_port=29500"]
     return {
         "accelerate.sh": _script(plan, "accelerate", ACCELERATE, words),
         "accelerate.yaml": comments([*plan.header, f"Keys: as documented for {ACCELERATE}."]) + yaml(config),
@@ -55,8 +56,8 @@ def _deepspeed(plan: TrainPlan) -> Files:
     options = plan.options
     words = ["deepspeed", f"--num_gpus={options.gpus_per_node}", SCRIPT, "--deepspeed=deepspeed.json", *trainer_words(options)]
     if options.nodes > 1:
-        several = [f"--num_nodes={options.nodes}", "--no_ssh", "--node_rank=$NODE_RANK", "--master_addr=$HEAD_ADDRESS"]
-        words[1:1] = several
+        several = (NodeWord("--node_rank=$NODE_RANK"), NodeWord("--master_addr=$HEAD_ADDRESS"))
+        words[1:1] = [f"--num_nodes={options.nodes}", "--no_ssh", *several]
     return {
         "deepspeed.sh": _script(plan, "deepspeed", DEEPSPEED, words),
         "deepspeed.json": json.dumps(deepspeed_config(options), indent=2) + "\n",
