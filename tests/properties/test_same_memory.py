@@ -71,11 +71,11 @@ def _same_memory(question: tuple[str, str, dict[str, Any]], gpu: str) -> bool:
     st.integers(16, 500),
 )
 def test_plan_gives_the_memory_of_estimate_and_fit(model: str, gpu: str, seq_in: int, seq_out: int) -> None:
-    lengths = {"seq_in": seq_in, "seq_out": seq_out}
-    plan = wg.plan(model, rate="1/s", gpu=gpu, **lengths, simulate=False, curve=False)  # type: ignore[arg-type]
+    lengths: dict[str, Any] = {"seq_in": seq_in, "seq_out": seq_out}
+    plan = wg.plan(model, rate="1/s", gpu=gpu, **lengths, simulate=False, curve=False)
     for group in plan.groups:
         layout = {"gpus": group.gpus_per_copy, "parallel": {"tp": group.gpus_per_copy}}
-        request = {"precision": group.precision, "batch": 1, **lengths, **layout}
+        request: dict[str, Any] = {"precision": group.precision, "batch": 1, **lengths, **layout}
         alone = estimate("serve", model, gpu=group.gpu, **request)
         fitted = fit_model(model, group.gpu, task="serve", **request)
         assert (group.memory, group.memory_device) == (alone.memory, alone.memory_device)
