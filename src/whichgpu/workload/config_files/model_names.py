@@ -41,5 +41,5 @@ def gguf_parts(name: str) -> tuple[str, str | None]:
 
 def _known_type(word: str) -> str:
     """Return llama.cpp's file type for a name of one, also with a suffix for larger embeddings: q6_k for Q6_K_L."""
-    known = {name: one.alias_of or name for name, one in PRECISION_BY_NAME.items()} | {"q8_k": "q8_0"}
-    return next((known[part] for end in range(len(word), 1, -1) if (part := word[:end]) in known), word)
+    types = {name: one.alias_of or name for name, one in PRECISION_BY_NAME.items()} | {"q8_k": "q8_0"}
+    return next((types[part] for end in range(len(word), 1, -1) if (part := word[:end]) in types), word)

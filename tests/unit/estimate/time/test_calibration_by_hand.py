@@ -59,7 +59,7 @@ def test_kernels_for_amd_before_they_were_tuned_have_corrections_of_their_own() 
 
 @pytest.mark.parametrize("task", ["train", "forward", "prefill"])
 def test_compiled_steps_share_the_corrections_of_eager_kernels(task: str) -> None:
-    """torch.compile calls the same libraries, and its fused kernels stream memory as others do; gaps and host work are its own."""
+    """torch.compile calls the same libraries, and its fused kernels stream memory as others do; gaps and host work differ."""
     compiled = replace(SETTING, engine="pytorch-compile", task=task)
     own = {"gemm": 0.5, "stream": 0.5, "memory": 0.5, "gap": 0.5, "forward_calls": 0.5}
     eager = {"gemm": 0.1, "stream": 0.2, "memory": 0.3, "gap": 0.1, "forward_calls": 0.1}
