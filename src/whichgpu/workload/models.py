@@ -17,7 +17,7 @@ from whichgpu.catalog.model import model_key
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.fields import printable
 from whichgpu.workload.model_files.bounded_read import read_config
-from whichgpu.workload.repository_names import repository_model
+from whichgpu.workload.model_files.repository_names import repository_model
 from whichgpu.workload.shapes import Mlp, Shape
 
 if TYPE_CHECKING:
