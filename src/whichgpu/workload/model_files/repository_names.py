@@ -35,7 +35,7 @@ _SUFFIX = re.compile(
 # What a checkpoint's own `quantization_config` states for each precision.
 QUANTIZATION: dict[str, dict[str, Any]] = {
     "fp8": {"quant_method": "fp8"},
-    "int8": {"quant_method": "compressed-tensors", "bits": 8},
+    "int8": {"quant_method": "gptq", "bits": 8},
     "int4": {"quant_method": "gptq", "bits": 4},
     "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
     "mxfp4": {"quant_method": "mxfp4"},
