@@ -25,10 +25,10 @@ from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.estimate.lookup_cache import LookupCache
 
 KINDS = 40
-GAP = 0.03
+GAP = 0.03  # of three models
 THREE_MODELS, THREE_MODELS_SECONDS = Path(__file__).parent / "three_models.toml", 20.0  # on two cores
 DAY = date(2026, 10, 1)  # prices of this day
-GOALS = ((2000, 200, 20.0), (5000, 400, 60.0))  # offers, buckets, seconds on two cores
+GOALS = ((200, 2000, 20.0, 0.01), (2000, 200, 20.0, 0.01), (5000, 400, 60.0, 0.03))  # offers, buckets, seconds on two cores, gap
 SHARE = 0.8  # share of the goal's seconds that the solver may use
 MARKETS = ("alike", "near", "apart")
 FLEETS = (5.0, 50.0, 500.0)  # total cost as a multiple of a typical machine's price
@@ -81,11 +81,11 @@ def solved(problem: Problem, seconds: float) -> tuple[Solution, float]:
 
 def results() -> Iterator[Result]:
     """Each goal on the hardest market, at every fleet size; a gap beyond the goal counts as no answer."""
-    for offers, buckets, seconds in GOALS:
+    for offers, buckets, seconds, gap in GOALS:
         for fleet in FLEETS:
             solution, took = solved(drawn(offers, buckets, fleet, "apart"), SHARE * seconds)
             name = f"plan, {offers:,} offers x {buckets} buckets, a bill of {fleet:g} machines: gap {solution.gap:.2%}"
-            yield Result(name, took if solution.gap <= GAP else float("inf"), took, seconds)
+            yield Result(name, took if solution.gap <= gap else float("inf"), took, seconds)
     solution, took = solved(three_models(), SHARE * THREE_MODELS_SECONDS)
     name = f"plan, three models on owned, reserved and spot GPUs with a job: gap {solution.gap:.2%}"
     yield Result(name, took if solution.gap <= GAP else float("inf"), took, THREE_MODELS_SECONDS)
@@ -109,7 +109,7 @@ def growth() -> None:
     """A table of all sizes, markets and fleets."""
     print("\t".join(("offers", "buckets", "market", "fleet", "groups", "program", "gap", "seconds")))
     for offers, buckets in SIZES:
-        seconds = next(goal for max_offers, _, goal in GOALS if offers <= max_offers)
+        seconds = next(goal for max_offers, _, goal, _ in GOALS if offers <= max_offers)
         for market in MARKETS:
             for fleet in FLEETS:
                 problem = drawn(offers, buckets, fleet, market)

@@ -57,9 +57,9 @@ def page() -> Iterator[str]:
         yield f"| {row['model']} | {row['precision']} | {row['task']} | {row['batch']} | {row['tokens']} | {figures} |"
     yield "\n| model | step | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
     for (model, task), found in sorted(errors.items()):
-        yield f"| {model} | {task} | {_summary(found)} |"
+        yield f"| {model} | {task} | {summary(found)} |"
     for task in sorted({task for _, task in errors}):
-        yield f"| all | {task} | {_summary([one for (_, name), found in errors.items() if name == task for one in found])} |"
+        yield f"| all | {task} | {summary([one for (_, name), found in errors.items() if name == task for one in found])} |"
     yield "\n| model | KV tokens, measured | estimated | error |\n| --- | --- | --- | --- |"
     for row in (one for one in rows if one["task"] == "kv"):
         measured, tokens = float(row["measured"]), _kv_tokens(row, lookups)
@@ -76,7 +76,8 @@ def _kv_tokens(row: dict[str, str], lookups: LookupCache) -> float:
     return tokens.value
 
 
-def _summary(found: list[tuple[float, bool]]) -> str:
+def summary(found: list[tuple[float, bool]]) -> str:
+    """Cells of a table: rows, mean and median size of the errors, their median, and the share inside the range."""
     sizes = [abs(error) for error, _ in found]
     bias = median(error for error, _ in found)
     held = sum(inside for _, inside in found) / len(found)

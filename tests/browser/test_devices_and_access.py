@@ -171,11 +171,18 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
 def test_a_plan_shows_its_progress_and_can_be_cancelled(opened: Opener) -> None:
     page = opened("/plan?count=200")
     before, address = page.locator("#best").inner_text(), page.url
-    page.fill("#f-rate", "31/s")
-    page.keyboard.press("Enter")
-    page.click(".course button")
-    until(page, "() => !document.querySelector('.course')")
-    assert (page.locator("#best").inner_text(), page.url) == (before, address)
+    routes: list[Any] = []
+    page.route("**/plan?*rate=30*", lambda route: routes.append(route))  # Never answered: axe-core may take longer than a plan.
+    for rate in ("30/s", "31/s"):
+        page.fill("#f-rate", rate)
+        page.keyboard.press("Enter")
+        until(page, "() => document.querySelector('.course progress')")
+        if rate == "30/s":
+            assert faults(page) == []
+        page.click(".course button")
+        until(page, "() => !document.querySelector('.course')")
+        assert (page.locator("#best").inner_text(), page.url) == (before, address)
+    assert len(routes) == 1
     page.fill("#f-rate", "32/s")
     page.keyboard.press("Enter")
     until(page, "() => document.querySelector('.course progress')?.value > 0")

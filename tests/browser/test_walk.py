@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from pages.browser import drawn
+from pages.browser import drawn, until
 
 from tests.browser.looking import Opener, brief, faults
 
@@ -24,7 +24,11 @@ CONFIG = (
     '{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, '
     '"num_attention_heads": 32, "vocab_size": 32000}'
 )
-EXPECTED = {"failure": "422", "bad-config": "400"}  # Errors of the console that the status of a page makes.
+# Errors of the console that the status of a page makes.
+EXPECTED = {
+    "failure": "422", "bad-config": "400", "bad-fields": "400", "no-rows": "422", "no-plan": "422", "no-buy": "400",
+    "no-side": "400", "no-sentence": "422", "unknown": "404",
+}  # fmt: skip
 DAY = "1,1,1,1,1,2,4,8,14,18,20,20,17,19,20,18,15,11,7,5,4,3,2,1"
 SUBJECTS = {
     "start": "/", "models": "/models?name=llama", "compare": "/compare", "buy": "/buy?name=RTX+4090", "docs": "/docs",
@@ -38,10 +42,15 @@ SUBJECTS = {
     "failure": "/recommend?task=train&model=resnet50&budget=0.01usd",
     "pasted": f"/fit?{urlencode({'gpu': 'T4', 'model': CONFIG})}",
     "bad-config": '/fit?gpu=T4&model={"model_type":"gpt2"}',
+    "bad-fields": "/recommend?task=train&model=resnet50&budget=much&deadline=soon&gpu=H101",
+    "no-rows": "/gpus?min_memory=900GB", "no-plan": "/plan?rate=5/s&budget=0.01usd/h", "no-buy": "/buy?name=H101",
+    "no-side": "/compare?name=H101&name=T4", "no-sentence": "/?q=zzz", "unknown": "/gpu/h101",
+    "fits": "/models?fits=RTX+4090",
 }  # fmt: skip
 ALL = (*SUBJECTS, "gpus", "prices", "accuracy", "sources")
 PICTURES = os.environ.get("WHICHGPU_PICTURES")
 PICTURE_LOOKS = {("light", "en", 1440): "light", ("dark", "en", 1440): "dark", ("light", "en", 390): "phone"}
+MAX_UNFOLDED = 8  # Parts of a page that are unfolded; the page about the API has one for each endpoint, all alike.
 MAX_TABS = 1500  # Presses of the tab key after which a page is taken to hold the focus in a loop.
 FOCUSED = """() => {
     const at = document.activeElement;
@@ -71,6 +80,11 @@ def test_a_page_is_whole_and_accessible_in_every_look(opened: Opener, name: str,
     page = opened(_address(name, code), expecting=EXPECTED.get(name, ""))
     for scheme, width in product(SCHEMES, WIDTHS):
         _look(page, name, scheme, width, code)
+    page.evaluate(
+        "most => [...document.querySelectorAll('details')].slice(0, most).forEach(part => { part.open = true; })", MAX_UNFOLDED
+    )
+    for scheme, width in (("light", 1440), ("dark", 390)):
+        _look(page, f"{name}, unfolded", scheme, width, code)
 
 
 @pytest.mark.long
@@ -99,11 +113,12 @@ def _look(page: Any, name: str, scheme: str, width: int, code: str) -> None:
     page.set_viewport_size({"width": width, "height": HEIGHT})
     page.emulate_media(color_scheme=scheme)
     drawn(page)
+    until(page, "() => !document.querySelector('[data-pending]')")  # The start page's answers come after the page.
     look = (name, scheme, width, code)
     assert page.evaluate("document.documentElement.scrollWidth") <= width, look
     assert [link for link in page.locator(".top nav a").all() if not link.is_visible()] == [], look
     assert faults(page) == [], look
-    if PICTURES and (picture := PICTURE_LOOKS.get((scheme, code, width))):
+    if PICTURES and name in ALL and (picture := PICTURE_LOOKS.get((scheme, code, width))):
         page.wait_for_timeout(400)  # The charts are drawn anew for a new width.
         page.screenshot(path=Path(PICTURES) / f"{name}-{picture}.png")
 

@@ -9,7 +9,9 @@ import json
 import re
 import socket
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -197,6 +199,39 @@ def test_watch_once_is_one_row_a_gpu(recorded_machine: Machine) -> None:
     assert [row[header.index("name")] for row in rows] == ["H200 SXM", "T4"]
     assert [row[header.index("load %")] for row in rows] == ["0", "98"]
     assert reply.err == ""
+
+
+def test_watch_writes_cost_idle_seconds_and_an_engine_s_tokens_for_prometheus(
+    recorded_machine: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
+) -> None:
+    class Engine(BaseHTTPRequestHandler):
+        tokens = 100
+
+        def do_GET(self) -> None:
+            Engine.tokens += 50
+            self.send_response(200)
+            self.end_headers()
+            counters = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+            self.wfile.write("".join(f"{name} {Engine.tokens}\n" for name in counters).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    recorded_machine(H200)
+    jumping()
+    path = tmp_path / "gpu.prom"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Engine) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        options = ("--prometheus", str(path), "--endpoint", f"http://127.0.0.1:{server.server_address[1]}")
+        reply = call("watch", "--price", "2usd/h", "--every", "60s", "--for", "2min", *options)
+        server.shutdown()
+    assert reply.code == 0, reply.err
+    text = path.read_text(encoding="utf-8")
+    assert 'whichgpu_output_tokens_total{engine="vllm"} 150\n' in text  # three readings of 50 after the first
+    assert "whichgpu_idle_seconds_total" in text
+    assert "whichgpu_cost_total" in text
+    assert_refused(call("watch", "--once", "--endpoint", "http://127.0.0.1:1"), 2)
+    assert_refused(call("watch", "--once", "--prometheus", str(path), "--endpoint", "http://127.0.0.1:1"), 1)
 
 
 def test_watch_in_csv_has_base_units_and_money(recorded_machine: Machine, jumping: Callable[..., JumpingClock]) -> None:

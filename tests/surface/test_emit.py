@@ -62,6 +62,8 @@ def test_python_callers_get_the_files() -> None:
         (("estimate", "serve", "llama-3.1-8b", "--emit", "vllm"), 2),
         (("estimate", "serve", "llama-3.1-8b", "--gpu", "T4", "--emit", "nomad"), 2),
         (("fit", "llama-3.1-405b", "--gpu", "T4", "--emit", "vllm"), 1),
+        (("estimate", "serve", "llama-3.1-405b", "--gpu", "T4", "--emit", "vllm"), 1),
+        (("estimate", "batch", "flux", "--gpu", "T4", "--emit", "docker"), 1),
     ],
 )
 def test_what_cannot_be_launched_is_an_error_and_prints_no_command(argv: tuple[str, ...], code: int) -> None:

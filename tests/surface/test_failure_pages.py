@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 
 from tests.surface.web_inside import InsideService, TestClient, web_client
+from whichgpu.surface.web.responses import HttpRefusal
+from whichgpu.surface.web.server.frames import Question
 
 FORM = re.compile(r'<form class="(?:ask|filters)[^>]*>.*?</form>', re.DOTALL)
 CONTROL = re.compile(r"<(?:input|textarea|select)([^>]*)>")
@@ -119,3 +121,72 @@ def test_every_field_that_can_be_typed_is_kept_and_marked(client: TestClient, pa
                 text,
             )
             assert client.get(links(reply.text)[0]).status_code == 200, (name, text)
+
+
+def test_every_invalid_field_is_marked_with_its_own_problem(client: TestClient) -> None:
+    params = {"task": "train", "model": "resnet50", "budget": "much", "deadline": "soon", "gpu": "H101"}
+    reply = client.get("/recommend", params=params)
+    assert reply.status_code == 400
+    fields = controls(reply.text)
+    for name in ("budget", "deadline", "gpu"):
+        assert (fields[name]["value"], fields[name]["aria-invalid"]) == (params[name], "true")
+        assert f"problem-{name}" in fields[name]["aria-describedby"]
+        assert f'id="problem-{name}"' in reply.text
+    assert "aria-invalid" not in fields["model"]
+    assert client.get(links(reply.text)[0]).status_code == 400  # A known GPU, and still two invalid fields.
+    documents = [client.get("/recommend.json", params=params).json(), client.get("/api/v1/recommend", params=params).json()]
+    for document in documents:
+        assert document["error"]["fields"].keys() == {"budget", "deadline", "gpu"}
+
+
+def test_a_refused_model_is_reported_with_other_invalid_fields(client: TestClient) -> None:
+    params = {"model": "~/gpt2", "batch": "-5", "gpu": "H101"}
+    for address in ("/fit", "/fit.json", "/api/v1/fit"):
+        reply = client.get(address, params=params)
+        assert reply.status_code == 400
+        if address == "/fit":
+            assert [name for name, field in controls(reply.text).items() if "aria-invalid" in field] == ["model", "batch", "gpu"]
+        else:
+            assert reply.json()["error"]["fields"].keys() == params.keys()
+    unknown = client.get("/api/v1/fit", params={"modle": "gpt2", "batch": "-5"}).json()
+    assert unknown["error"]["fields"].keys() == {"modle", "batch"}
+    missing = client.get("/api/v1/fit", params={"batch": "-5"}).json()
+    assert missing["error"]["fields"].keys() == {"model", "batch"}
+
+
+class RefusingService(InsideService):
+    """A service that refuses every question for one reason."""
+
+    def __init__(self, refusal: HttpRefusal) -> None:
+        super().__init__()
+        self.refusal = refusal
+
+    async def ask(self, question: Question, client: str, drawing: bool = False) -> dict[str, Any]:
+        raise self.refusal
+
+
+@pytest.mark.parametrize(
+    ("refusal", "has_form"),
+    [
+        (HttpRefusal(429, "many-questions", {"Retry-After": "2"}, n=4), True),
+        (HttpRefusal(503, "busy", {"Retry-After": "5"}), True),
+        (HttpRefusal(500, "lost"), True),
+        (HttpRefusal(404, "not-found"), False),
+    ],
+)
+def test_a_refused_question_can_be_repeated_without_javascript(refusal: HttpRefusal, has_form: bool) -> None:
+    config = '{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22, "intermediate_size": 5632, "<b>": 1}'
+    params = [("rate", "5/s"), ("term", "spot"), ("term", "on-demand"), ("model", config), ("lang", "ko")]
+    with web_client(RefusingService(refusal)) as client:
+        reply = client.get("/plan", params=params, headers={"Accept": "text/html"})
+        document = client.get("/plan.json", params=params).json()
+    assert reply.status_code == refusal.status
+    assert reply.headers.get("retry-after") == refusal.headers.get("Retry-After")
+    form = re.search(r'<form class="retry" method="get" action="/plan"[^>]*>.*?</form>', reply.text, re.DOTALL)
+    assert (form is not None) == has_form
+    if form is not None:
+        inputs = re.findall(r'<input type="(?:text|hidden)"[^>]* name="([^"]+)" value="([^"]*)"', form[0])
+        areas = re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>(.*?)</textarea>', form[0], re.DOTALL)
+        assert sorted((name, unescape(value)) for name, value in (*inputs, *areas)) == sorted(params)
+        assert "<b>" not in form[0]
+    assert document["error"]["kind"] == refusal.kind

@@ -18,7 +18,7 @@ from whichgpu.base import errors
 from whichgpu.base.messages import english
 
 SOURCE = Path(whichgpu.__file__).parent
-CLASSES = ("UsageError", "UnknownName", "AmbiguousName", "NoAnswer", "DataError", "WhichGpuError")
+CLASSES = ("UsageError", "UnknownName", "AmbiguousName", "InvalidFields", "NoAnswer", "DataError", "WhichGpuError")
 MAKERS = (*CLASSES, "unknown_word", "HttpRefusal", "Words")
 # sentences of kinds whose message is built elsewhere than the error
 SAID = {

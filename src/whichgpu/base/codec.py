@@ -37,7 +37,7 @@ def script_json(value: object) -> str:
     >>> script_json({"name": "</script>&"})
     '{"name":"\\\\u003c/script\\\\u003e\\\\u0026"}'
     """
-    return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", _encoded(value).decode())
+    return _MARKUP.sub(lambda match: f"\\u{ord(match[0]):04x}", _encoded(value).decode())
 
 
 def csv_cell(cell: object) -> object:

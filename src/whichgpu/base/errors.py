@@ -3,7 +3,8 @@
     WhichGpuError
     ├── UsageError         exit 2   bad usage or input: a flag, a value, a unit, a date, a file the user named
     │   ├── UnknownName    exit 2   no such GPU, instance, field …; `choices` are the nearest that exist
-    │   └── AmbiguousName  exit 2   several things have that name; `choices` are all of them
+    │   ├── AmbiguousName  exit 2   several things have that name; `choices` are all of them
+    │   └── InvalidFields  exit 2   several fields of one request are invalid; `fields` are their errors by name
     ├── NoAnswer           exit 1   a valid question without an answer, and why
     └── DataError          exit 3   the catalog or another data file is unreadable or wrong
 
@@ -43,6 +44,17 @@ class UnknownName(UsageError):
 
 class AmbiguousName(UsageError):
     """Error: a name that several GPUs, instances or other things have where exactly one is required."""
+
+
+class InvalidFields(UsageError):
+    """Error: several invalid fields of one request; `fields` has the error of each by the name of the field in JSON."""
+
+    def __init__(
+        self, kind: str, message: Message, hint: Message | None, choices: tuple[str, ...], fields: Mapping[str, WhichGpuError]
+    ) -> None:
+        super().__init__(kind, message, hint, choices)
+        self.args = (kind, message, hint, choices, fields)  # Unpickling calls the class with these arguments.
+        self.fields = fields
 
 
 class NoAnswer(WhichGpuError):

@@ -69,12 +69,14 @@ class LookupCache:
 
     def shape_for(self, workload: Workload) -> Shape:
         """Return the layer sizes (shape) of a workload's model, without its output head if the task computes no logits."""
-        shape = self.shape(workload.model)
-        if workload.speculative is not None:
-            shape = with_draft(shape, workload.speculative, self.shape)
+        shape = self.with_draft(self.shape(workload.model), workload)
         if workload.traits.logits != "none" or not isinstance(shape, Transformer):
             return shape
         return _cached(self._shapes, f"{workload.model!r} without head", lambda: replace(shape, head=False))
+
+    def with_draft(self, shape: Shape, workload: Workload) -> Shape:
+        """Return a model's shape with the network that drafts for it in speculative decoding, if there is one."""
+        return shape if workload.speculative is None else with_draft(shape, workload.speculative, self.shape)
 
     def device(self, name: str) -> Device:
         """Return the GPU with this name; raise an error that lists the choices if several match."""

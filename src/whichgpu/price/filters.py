@@ -57,10 +57,10 @@ def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
             counts.add(count)
         ids |= {gpu.id for gpu in find_gpus(catalog, name)}
     for name in split_names(query.instance):
-        matches = _machines(catalog, name)
+        matches = machines_named(catalog, name)
         machines |= {(provider, instance) for provider, instance, _ in matches}
         ids |= {gpu for _, _, gpu in matches}
-    places = {place for name in split_names(query.region) for place in _places(catalog, name)}
+    places = {place for name in split_names(query.region) for place in places_named(catalog, name)}
     terms = split_names(query.term)
     for term in terms:
         if term not in TERMS:
@@ -91,7 +91,7 @@ def provider_named(catalog: Catalog, name: str) -> str:
         raise
 
 
-def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
+def machines_named(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
     """Return (provider, instance name, GPU id) of the cloud machines that a name stands for."""
     try:
         return [(row.provider, row.instance, row.gpu) for row in find_instances(catalog, name)]
@@ -101,7 +101,7 @@ def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
         raise
 
 
-def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
+def places_named(catalog: Catalog, name: str) -> set[tuple[str, str]]:
     """Return (provider, region) of the places a name stands for; the user's own price list may name a place by its city."""
     called = dict.fromkeys((name, *countries_named(name)))
     own = {(row.provider, row.region) for text in called for row in _own(catalog, "region", text)}

@@ -23,10 +23,14 @@ def cell_text(name: str, value: Cell, language: Language) -> str:
         return language.text("word.yes" if value else "word.no")
     if last == "fits":
         return language.text(f"verdict.{value}")
+    if last == "tier":
+        return language.text(f"tier.{value}")
     if last in SENTENCES and isinstance(value, str) and language.code != SOURCE_LANGUAGE:
         return " ".join(map(language.fact, _sentences(value)))
     if isinstance(value, str):
         return value.replace(".;", ". ").replace(";", ", ")
+    if name.startswith("throughput.") and not isinstance(value, str):
+        return significant(value)
     if name.startswith("relative."):
         return f"{significant(value)}x"
     if name.startswith("peaks."):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from whichgpu.base.errors import NoAnswer, WhichGpuError
+from whichgpu.base.errors import InvalidFields, NoAnswer, WhichGpuError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message
 
@@ -35,9 +35,17 @@ def without_blanks(reply: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def error_body(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """Return the body that every error has: kind, message, hint, choices."""
+    """Return the body that every error has: kind, message, hint, choices; that of several invalid fields has each in `fields`."""
     hint = language.render(error.hint) if error.hint else None
-    return {"kind": error.kind, "message": language.render(error.message), "hint": hint, "choices": list(error.choices)}
+    body: dict[str, Any] = {
+        "kind": error.kind,
+        "message": language.render(error.message),
+        "hint": hint,
+        "choices": list(error.choices),
+    }
+    if isinstance(error, InvalidFields):
+        body["fields"] = {name: error_body(one, language) for name, one in error.fields.items()}
+    return body
 
 
 def error_document(error: WhichGpuError, language: Language) -> dict[str, Any]:

@@ -122,8 +122,8 @@ def echo(workload: Workload, user_fields: Collection[str]) -> dict[str, Any]:
 
 
 def _precision(workload: Workload, shape: Shape) -> str:
-    if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
-        return _named_in(workload.model) or "q4_k_m"
+    if shape.file_format == "gguf":
+        return shape.native
     if isinstance(shape, Mlp | Dlrm):
         return "fp32"
     vision = isinstance(shape, TracedShape) or shape.reads_images
@@ -140,15 +140,8 @@ def _precision(workload: Workload, shape: Shape) -> str:
     return shape.native or "bf16"
 
 
-def _named_in(path: str) -> str | None:
-    """Return the quantisation type that a GGUF file's name ends in (…-Q4_K_M.gguf), or None."""
-    stem = path.lower().removesuffix(".gguf")
-    names = sorted((*GGUF_PRECISIONS, "bf16", "mxfp4"), key=len, reverse=True)
-    return next((name for name in names if stem.endswith(name)), None)
-
-
 def _engine(workload: Workload, shape: Shape) -> str:
-    if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
+    if shape.file_format == "gguf":
         return default_engine("gguf")
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
         return default_engine("gguf")

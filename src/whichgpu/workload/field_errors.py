@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import InvalidFields, UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import Message, msg
 
@@ -19,14 +19,15 @@ def invalid_field(name: str, value: Any, problem: InvalidValue) -> UsageError:
     return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=problem.expected), problem.choices)
 
 
-def combine_errors(problems: Sequence[UsageError]) -> UsageError:
-    """Return one error that reports several invalid fields; a single one is returned as it is."""
+def combine_errors(problems: Mapping[str, WhichGpuError]) -> WhichGpuError:
+    """Return one error that reports the invalid fields of a request, by name; a single one is returned as it is."""
     if len(problems) == 1:
-        return problems[0]
-    message = _join_messages(problem.message for problem in problems)
-    hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-    choices = tuple(dict.fromkeys(choice for problem in problems for choice in problem.choices))
-    return UsageError("bad-request", msg("error.several", n=len(problems), what=message), _join_messages(hints), choices)
+        return next(iter(problems.values()))
+    message = _join_messages(problem.message for problem in problems.values())
+    hints = dict.fromkeys(problem.hint for problem in problems.values() if problem.hint)
+    choices = tuple(dict.fromkeys(choice for problem in problems.values() for choice in problem.choices))
+    hint = _join_messages(hints) if hints else None
+    return InvalidFields("bad-request", msg("error.several", n=len(problems), what=message), hint, choices, dict(problems))
 
 
 def _join_messages(messages: Iterable[Message]) -> Message:

@@ -55,6 +55,7 @@ class Precision(msgspec.Struct, frozen=True):
     operand_unit: str  # execution units of GEMMs with quantised weights and inputs; empty if only weights are
     evidence_format: str  # number format by which measurements are grouped; int4 is also that of narrow GGUF types
     tensor_type: str  # GGUF tensor type of most matrices
+    file_type: str  # number of the GGUF file type in general.file_type (llama.h: llama_ftype); empty if there is none
     alias_of: str  # precision for which llama-quantize has this as another name (GGUF)
 
     @property

@@ -105,7 +105,9 @@ class ModelShape:
     encoder_layers: int = 0
     patches: Patches | None = None
     native: str = ""
+    file_format: str = ""
     stored_bytes: int = 0
+    stored_widths: tuple[tuple[str, float], ...] = ()
 
     @property
     def is_language_model(self) -> bool:
@@ -193,8 +195,10 @@ class Transformer(ModelShape, msgspec.Struct, frozen=True):
     patches: Patches | None = None  # set if the input is an image instead of tokens
     layer_other: int = 0  # parameters per layer not counted above: attention sinks, wide query and key norms, layer scales
     other: int = 0  # parameters outside the layers: a second tower and its projector, relative positions, classifier
-    native: str = ""  # precision of the published weights if not 16 bit: fp8, int4, mxfp4
+    native: str = ""  # precision of the published weights or of the file's tensors: fp8, int4, mxfp4, q4_k_m; empty for bf16
+    file_format: str = ""  # gguf if read from a GGUF file, which decides the default engine
     stored_bytes: int = 0  # bytes of the weights in the file it was read from; 0 if read from a config only
+    stored_widths: tuple[tuple[str, float], ...] = ()  # bytes per weight in that file by the matrices' role, such as attn_q
 
 
 class Mlp(ModelShape, msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from whichgpu.base.errors import UnknownName, UsageError
+from whichgpu.base.errors import UnknownName, UsageError, WhichGpuError
 from whichgpu.base.kinds import Flag, InvalidValue, ValueKind
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
@@ -109,23 +109,23 @@ def _build(
 ) -> ParsedWorkload:
     """Read every field and build the workload; raise one error for all invalid ones. `default_fields` cause no conflicts."""
     values: dict[str, Any] = {}
-    problems: list[UsageError] = []
+    problems: dict[str, WhichGpuError] = {}
     for name, value in fields.items():
         kind = KINDS.get(name)
         if kind is None:
-            problems.append(_unknown(name, spell))
+            problems[name] = _unknown(name, spell)
             continue
         try:
             values[name] = read(kind, value)
         except InvalidValue as problem:
-            problems.append(invalid_field(spell(name), value, problem))
+            problems[name] = invalid_field(spell(name), value, problem)
     names = frozenset(values)
     if values.get("lora_rank") == 0:  # A rank of 0 means explicitly without adapters.
         del values["lora_rank"]
     for name in ("task", "model"):
         if name not in fields:
             message = msg("error.missing-field", name=spell(name))
-            problems.append(UsageError("missing-field", message, msg(f"hint.missing-{name}")))
+            problems[name] = UsageError("missing-field", message, msg(f"hint.missing-{name}"))
     if problems:
         raise combine_errors(problems)
     workload = Workload(**values)

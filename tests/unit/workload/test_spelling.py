@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.workload_flags import read_flags
 from whichgpu.base.errors import UnknownName, UsageError
@@ -185,7 +186,8 @@ def test_user_fields_are_unchanged_and_defaults_marked() -> None:
 
 
 def test_a_gguf_file_says_its_precision_and_engine() -> None:
-    workload = fill_defaults(Workload("serve", "models/Llama-3.1-8B-Q4_K_M.gguf"), LLAMA)
+    stored = replace(LLAMA, native="q4_k_m", file_format="gguf")
+    workload = fill_defaults(Workload("serve", "models/Llama-3.1-8B.gguf"), stored)
     assert (workload.precision, workload.engine, workload.kv_precision) == ("q4_k_m", "llama.cpp", "f16")
     assert fill_defaults(Workload("serve", "m", precision="q8_0"), LLAMA).engine == "llama.cpp"
 

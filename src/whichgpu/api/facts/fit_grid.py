@@ -74,6 +74,15 @@ def fit_line(model: str, gpu: Gpu, lookups: LookupCache) -> FitLine:
     return FitLine(model, names.get(model, model), gpu.id, gpu.name, tuple(cells), speed)
 
 
+def contexts_of(model: str, lookups: LookupCache) -> tuple[int, ...]:
+    """Return the context lengths for which a model's memory is stated: the usual ones up to its longest, and that itself."""
+    shape = lookups.shape(model)
+    longest = shape.max_context if isinstance(shape, Transformer) else 0
+    if not longest or longest >= CONTEXTS[-1]:
+        return CONTEXTS
+    return (*(tokens for tokens in CONTEXTS if tokens < longest), longest)
+
+
 def context_lines(model: str, gpu: Gpu, lookups: LookupCache, contexts: Sequence[int] = CONTEXTS) -> tuple[ContextLine, ...]:
     """Return the memory of a text model for one user by bits and context length, on a GPU."""
     shape = lookups.shape(model)

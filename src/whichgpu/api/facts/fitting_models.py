@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec.structs import replace
 
@@ -21,18 +23,23 @@ from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
+
 # Precisions tried, the best first: as published under the usual engine, then the usual GGUF types under llama.cpp.
 PRECISIONS = (None, "q8_0", "q4_k_m")
 
 
 class FittingModel(msgspec.Struct, frozen=True):
-    """A model that fits on a GPU: its precision, the bytes it needs, and its speed for one user."""
+    """A model that fits on a GPU: its precision, the bytes it needs, its speed for one user, and what that speed is based on."""
 
     model: Model
     precision: str
     engine: str
     needed: int
     throughput: Figure | None
+    tier: str | None
+    calibrated: str | None  # day on which the model of times was fitted
 
 
 def first_variant(catalog: Catalog, name: str) -> Gpu:
@@ -63,14 +70,15 @@ def _row(model: Model, gpu: Gpu, lookups: LookupCache) -> FittingModel | None:
             need = required_memory(estimate_memory(workload, shape, gpu), workload)
             if fit(need, workload, gpu).fits != "fits":
                 continue
-            speed = _throughput(workload, shape, gpu, lookups) if has_rates(gpu) else None
+            times = _times(workload, shape, gpu, lookups) if has_rates(gpu) else None
         except WhichGpuError:
             continue
-        return FittingModel(model, workload.precision or "", workload.engine or "", int(need.value), speed)
+        speed = (times.throughput, times.tier, times.calibrated) if times else (None, None, None)
+        return FittingModel(model, workload.precision or "", workload.engine or "", int(need.value), *speed)
     return None
 
 
-def _throughput(workload: Workload, shape: Transformer, gpu: Gpu, lookups: LookupCache) -> Figure:
+def _times(workload: Workload, shape: Transformer, gpu: Gpu, lookups: LookupCache) -> TimeEstimate:
     from whichgpu.estimate.time.time_estimate import estimate_time  # Only this question needs times.
 
-    return estimate_time(workload, shape, gpu, lookups.calibration).throughput
+    return estimate_time(workload, shape, gpu, lookups.calibration)

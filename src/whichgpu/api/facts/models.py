@@ -50,6 +50,7 @@ class ModelRow(msgspec.Struct, frozen=True):
     precision: str | None = None  # with `fits`: the highest precision in which it fits on the GPU
     needed: int | None = None  # with `fits`: bytes that the GPU must have free
     throughput: Figure | None = None  # with `fits`: output tokens a second of one user
+    tier: str | None = None  # with `fits`: how close the nearest measurements are to that speed
 
 
 class LocalRow(msgspec.Struct, frozen=True):
@@ -68,6 +69,7 @@ class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
     local: tuple[LocalRow, ...]  # models on this disk, if requested
     sources: tuple[Source, ...]
     gpu_name: str | None = None  # with `fits`: the GPU that was taken
+    calibrated: str | None = None  # with `fits`: the day on which the model of times was fitted
 
 
 def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
@@ -80,15 +82,17 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     if values.get("local"):
         return ModelsAnswer((), _local_rows(), ())
     listed = [_row(model, catalog) for model in chosen] if not values.get("fits") else []
+    calibrated: str | None = None
     if name := values.get("fits"):
         from whichgpu.api.facts.fitting_models import first_variant, fitting_models  # Only this question estimates.
 
         gpu = first_variant(catalog, name)
         for fitting in fitting_models(gpu, tuple(chosen), catalog):
-            facts = {name: getattr(fitting, name) for name in ("precision", "needed", "throughput")}
+            facts = {name: getattr(fitting, name) for name in ("precision", "needed", "throughput", "tier")}
+            calibrated = calibrated or fitting.calibrated
             listed.append(replace(_row(fitting.model, catalog), **facts))
     rows = tuple(listed) if name and not values.get("sort") else sort_rows(listed, values.get("sort"), ModelRow)
-    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)), gpu.name if name else None)
+    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)), gpu.name if name else None, calibrated)
 
 
 def _local_rows() -> tuple[LocalRow, ...]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.base.version import __version__
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of
+from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.targets import LaunchPlan
 from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
@@ -178,10 +176,7 @@ def _options(echo: Mapping[str, Any], catalog: Catalog, gpu: str, parallel: Para
 
 def _speculative(echo: Mapping[str, Any], catalog: Catalog) -> Speculative | None:
     """Return the request's speculative decoding, with the repository of its draft model."""
-    if not echo.get("speculative"):
-        return None
-    speculative = SpeculativeValue().read(echo["speculative"])
-    return replace(speculative, draft=repository_of(speculative.draft, catalog)) if speculative.draft else speculative
+    return with_repository(SpeculativeValue().read(echo["speculative"]), catalog) if echo.get("speculative") else None
 
 
 def _header(echo: Mapping[str, Any], day: str, options: LaunchOptions, figures: list[str]) -> tuple[str, ...]:

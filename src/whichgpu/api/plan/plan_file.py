@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from whichgpu.api.request.plan_settings import (
 )
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.files import read_regular_file
-from whichgpu.base.kinds import Whole
+from whichgpu.base.kinds import InvalidValue, Whole
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.base.units import parse_whole_number
@@ -107,7 +108,7 @@ def requested_model(table: Mapping[str, Any], where: str, folder: Path | None = 
         traffic["trace"] = _path(folder, traffic["trace"])
     if "latency" in traffic:
         traffic["latency_max"] = traffic.pop("latency")
-    texts = {key: _text(value) for key, value in keys.items()}
+    texts = {key: _field_text(key, value) for key, value in keys.items()}
     return RequestedModel(_model(name), texts, **traffic, label=str(label) if label and label != name else "")
 
 
@@ -131,7 +132,7 @@ def _job(table: Mapping[str, Any], where: str, place: int) -> RequestedJob:
     if deadline is None:
         raise _bad(where, msg("plan.no-deadline-given", name=name))
     _check_names(where, keys, [*KINDS, "name", "deadline"])
-    texts = {key: _text(value) for key, value in keys.items()}
+    texts = {key: _field_text(key, value) for key, value in keys.items()}
     return RequestedJob(name, texts, _read(where, "deadline", DEADLINE, deadline))
 
 
@@ -212,6 +213,15 @@ def _read(where: str, key: str, reader: Setting, value: Any) -> Any:
 def _path(folder: Path | None, text: str) -> Path:
     path = Path(text).expanduser()
     return path if path.is_absolute() or folder is None else folder / path
+
+
+def _field_text(name: str, value: Any) -> str:
+    """Return a workload field as text, also if it is given as a table; one that is invalid is reported by its parser."""
+    kind = KINDS[name]
+    if isinstance(value, Mapping) and getattr(kind, "takes_mapping", False):
+        with suppress(InvalidValue):
+            return str(kind.write_text(kind.read(value)))
+    return _text(value)
 
 
 def _text(value: Any) -> str:

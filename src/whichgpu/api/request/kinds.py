@@ -54,6 +54,7 @@ class Names(SingleValue, msgspec.Struct, frozen=True):
 
     complete: str = ""  # list used for shell completion: gpus, instances, providers, models or engines
     many: bool = True
+    is_exact: bool = False  # whether a name of several GPUs is refused
 
     def read(self, value: Any) -> Any:
         if not self.many:

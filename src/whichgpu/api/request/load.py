@@ -62,7 +62,7 @@ class EstimateRequest(WorkloadFields, LengthFields, total=False):
 
     task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="decode")]
     model: Annotated[ModelName, Field(ModelValue(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
-    gpu: Annotated[str | None, Field(Names("gpus", many=False), "NAME", "option.estimate-gpu", "H100 SXM")]
+    gpu: Annotated[str | None, Field(Names("gpus", many=False, is_exact=True), "NAME", "option.estimate-gpu", "H100 SXM")]
     gpus: Annotated[int | str | None, work_field]
     requests: Annotated[FilePath | None, Field(File(), "FILE", is_local=True, is_display=True)]
     no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]

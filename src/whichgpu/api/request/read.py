@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.field import Field, fields_of, names_of
 from whichgpu.api.request.kinds import COLLECTION_TYPES, python_number
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
@@ -48,12 +48,12 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
     declared = fields_of(request)
     chosen = [name for name in values if names is None or name in names]
     result: dict[str, Any] = {}
-    problems: list[UsageError] = []
+    problems: dict[str, WhichGpuError] = {}
     for name in chosen:
         try:
             result[name] = read_field(declared[name], values[name])
         except InvalidValue as problem:
-            problems.append(invalid_field(spell(name), values[name], problem))
+            problems[name] = invalid_field(spell(name), values[name], problem)
     if problems:
         raise combine_errors(problems)
     return result

@@ -30,7 +30,7 @@ def degree(name: str) -> Field:
 
 
 class ServingFields(TypedDict, total=False):
-    """Request fields for serving a model: request rate, sequence lengths, latency objectives, engine and precisions."""
+    """Request fields for serving a model: rate, lengths, latency objectives, engine, precisions, speculative decoding."""
 
     rate: Annotated[Rate | None, work_field]
     seq_in: Annotated[int | str | None, work_field]
@@ -44,6 +44,7 @@ class ServingFields(TypedDict, total=False):
     engine: Annotated[str | None, work_field]
     precision: Annotated[str | None, work_field]
     kv_precision: Annotated[str | None, work_field]
+    speculative: Annotated[str | Mapping[str, Any] | None, work_field]
     year: Annotated[int | str | None, work_field]
 
 
@@ -83,7 +84,6 @@ class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
     lora_dropout: Annotated[float | str | None, work_field]
     qlora: Annotated[bool | None, work_field]
     attention: Annotated[str | None, work_field]
-    speculative: Annotated[str | Mapping[str, Any] | None, work_field]
     prefix_hit: Annotated[float | str | None, work_field]
     offload: Annotated[str | Mapping[str, Any] | None, work_field]
     accumulation: Annotated[int | str | None, work_field]

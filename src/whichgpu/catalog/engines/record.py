@@ -27,8 +27,9 @@ class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KernelTraits(RecordSection, frozen=True):
     """Which kernels an engine launches for one layer of a language model in inference."""
 
-    # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself
-    decode_attention: Literal["split", "per-head", "whole", "gguf"] = "whole"
+    # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself, from the
+    # L2 cache (AMD: from memory); per-head-amd: per-head on AMD's GPUs only
+    decode_attention: Literal["split", "per-head", "per-head-amd", "whole", "gguf"] = "whole"
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
     # Inputs of low-precision GEMMs are quantised by the kernel that computes them, except by attention.
     quantises_in_producer: bool = True
@@ -192,7 +193,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: Literal["flash", "sdpa", "eager"] = "sdpa"
     # Runs the model's code unfused: intermediates go to memory, adapters are not merged, the KV cache is copied to grow.
     eager: bool = False
-    trains_with_gemms_of: str = ""  # engine whose GEMM kernels it calls in training, so that it shares their corrections
+    kernels_of: str = ""  # engine that runs kernels as fast, so that it shares their corrections; gaps and host work differ
     operator_by_operator: bool = False  # in inference, operators of transformers are not fused
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce over NVLink

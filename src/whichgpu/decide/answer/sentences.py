@@ -182,8 +182,7 @@ def _training_assumed(best: Candidate, stated: Collection[str]) -> list[Message]
 
 def _precision_assumed(precision: str, gpu: Gpu, request: WorkloadRequest) -> Message:
     """Return why this precision is the default: the model is published in it, the GPU has units for it, or neither."""
-    model = request.workload.model
-    from_file = isinstance(model, str) and model.lower().endswith(".gguf")
+    from_file = request.shape.file_format == "gguf"
     native = request.shape.native
     if quality_of(precision) != "lossless" and precision != request.workload.precision:
         return msg("assumed.precision-chosen", precision=precision)

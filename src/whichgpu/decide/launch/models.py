@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from re import sub
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.model import model_key
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.serve_command import serving_engines
+from whichgpu.workload.decoding.speculative import Speculative
 from whichgpu.workload.models import own_name
 
 # Images of https://hub.docker.com/r/pytorch/pytorch by the oldest compute capability they have kernels for (2026-11-17).
@@ -29,6 +32,13 @@ def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | 
         if model_key(bare) in map(model_key, row.names):
             return next((alias for alias in row.aliases if "/" in alias), bare)
     return bare
+
+
+def with_repository(speculative: Speculative | None, catalog: Catalog) -> Speculative | None:
+    """Return settings of speculative decoding with the Hugging Face repository of the draft model."""
+    if speculative is None or not speculative.draft:
+        return speculative
+    return replace(speculative, draft=repository_of(speculative.draft, catalog))
 
 
 def pytorch_image(gpu: Gpu) -> str:

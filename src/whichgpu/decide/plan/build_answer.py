@@ -12,7 +12,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
-from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of
+from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
@@ -224,4 +224,5 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         expert_parallel_size=row.parallel.ep,
         kv_dtype=column.replica.cache or None,
         role=row.role,
+        speculative=with_repository(model.request.bare.speculative, catalog),
     )

@@ -128,7 +128,8 @@ def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCa
     """Return a requested model with its traffic and objectives, every default filled in, under the name `name`."""
     default = {"rate": f"{DEFAULT_RATE:g}/s"} if model.trace is None and not model.hourly else {}
     spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
-    shape, bare = lookups.shape(model.model), spelled.workload
+    bare = spelled.workload
+    shape = lookups.with_draft(lookups.shape(model.model), bare)
     workload = fill_defaults(replace(bare, rate=bare.rate or DEFAULT_RATE), shape)
     stated = spelled.user_fields if "rate" in model.fields else spelled.user_fields - {"rate"}
     rate = bare.rate if "rate" in stated else None

@@ -182,7 +182,8 @@ def lowered_pass(
         forward_calls = terms.seconds[FORWARD_CALLS] * factors[FORWARD_CALLS][:, None] / workload.host_speed
     else:
         calls = zeros
-    if lacks_cuda_graphs(workload):
+    if lacks_cuda_graphs(workload):  # Its calls are counted from its source, with those of collectives, instead of per kernel.
+        calls = forward_calls = zeros
         launches = framework_calls(workload, shape, lowered, collectives)
         launches = launches * call_cost_factor(devices.calibration, devices.gpus, terms.unit) / workload.host_speed * ones
         once = once + worker_dispatch_seconds(workload) / workload.host_speed

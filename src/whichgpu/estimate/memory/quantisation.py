@@ -32,7 +32,7 @@ from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel
 
 DEFAULT_PRECISION = "bf16"
-# Within this relative difference the precision is assumed to be that of the model's file, and the file's size is used.
+# Within this relative difference another precision is assumed to be that of the model's file, and the file's size is used.
 STORED_TOLERANCE = 0.12
 
 
@@ -123,7 +123,8 @@ def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel 
     name = canonical_precision(precision or DEFAULT_PRECISION)
     total = split_weights(shape, name).total if isinstance(shape, Transformer) else _uniform_bytes(shape, name)
     stored = shape.weight_bytes if isinstance(shape, WeightsOnly) else shape.stored_bytes
-    as_stored = stored and (precision is None or abs(stored - total) <= STORED_TOLERANCE * total)
+    own = precision is None or name == shape.native
+    as_stored = stored and (own or abs(stored - total) <= STORED_TOLERANCE * total)
     size = stored if as_stored else total
     if parallel is None:
         return size

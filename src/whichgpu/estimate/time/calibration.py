@@ -20,7 +20,7 @@ from whichgpu.estimate.confidence.axes import generation
 from whichgpu.estimate.confidence.spread import Confidence
 from whichgpu.estimate.time.fitted_corrections import CorrectionTables, read_corrections
 from whichgpu.estimate.time.rooflines import roofline_factors, roofline_sources
-from whichgpu.estimate.time.terms import TERMS
+from whichgpu.estimate.time.terms import KERNEL_TERMS, TERMS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,6 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "vendor-engine": ("vendor", "engine"),
     "chip": ("chip",),
 }
-GEMM_TERMS = ("gemm", "stream")  # time of GEMMs: computing, and reading weights
 YEARLY_LEVELS = ("era", "year")  # levels at which an unmeasured year is interpolated between measured ones
 
 
@@ -90,9 +89,9 @@ class CorrectionKey(msgspec.Struct, frozen=True):
         return architecture_named(self.architecture).roofline
 
     def of_term(self, term: str) -> CorrectionKey:
-        """Return the facts that select the multiplier of a time term: of GEMMs in training, of the engine whose kernels run."""
-        library = engine_record(self.engine).trains_with_gemms_of
-        return replace(self, engine=library) if library and term in GEMM_TERMS and self.task == "train" else self
+        """Return the facts that select the multiplier of a time term: of kernels, those of the engine whose kernels run."""
+        other = engine_record(self.engine).kernels_of
+        return replace(self, engine=other) if other and term in KERNEL_TERMS else self
 
     def applies(self, level: str) -> bool:
         """Whether corrections at a level (a key of LEVELS, such as `engine`) apply to this step; all but `platform` always do."""

@@ -12,6 +12,7 @@ from whichgpu.base.codec import script_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import msg
+from whichgpu.surface.charts.palette import with_fixed_colours
 
 ENDINGS = (".svg", ".png", ".html")
 PLACEHOLDER = {"description": "chart of whichgpu"}  # The converter would write names of the spec into a script as they are.
@@ -40,9 +41,9 @@ def write_chart(spec: dict[str, Any], path: str) -> None:
     """Write a Vega-Lite chart as a picture in the format of the file's ending."""
     converter, ending = _converter(), Path(path).suffix.lower()
     if ending == ".svg":
-        content = converter.vegalite_to_svg(spec).encode()
+        content = converter.vegalite_to_svg(with_fixed_colours(spec)).encode()
     elif ending == ".png":
-        content = converter.vegalite_to_png(spec, scale=2)
+        content = converter.vegalite_to_png(with_fixed_colours(spec), scale=2)
     else:
         page = converter.vegalite_to_html(PLACEHOLDER, bundle=True)
         content = page.replace(json.dumps(PLACEHOLDER, separators=(",", ":")), script_json(spec)).encode()

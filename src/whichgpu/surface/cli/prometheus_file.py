@@ -11,6 +11,7 @@ from pathlib import Path
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import msg
+from whichgpu.measure.endpoint.token_meter import EngineTokens
 from whichgpu.measure.watcher import WatchReading
 
 ENDING = ".prom"  # The textfile collector reads no other files.
@@ -22,6 +23,12 @@ MACHINE_METRICS = (
     ("energy_joules_total", "counter", "Energy of the GPUs."),
     ("cost_total", "counter", "Cost since the watch began."),
     ("idle_cost_total", "counter", "Cost of the idle seconds."),
+)
+# Metrics of an engine's tokens, with a label for the engine.
+TOKEN_METRICS = (
+    ("input_tokens_total", "counter", "Input tokens of the engine since the watch began."),
+    ("output_tokens_total", "counter", "Output tokens of the engine since the watch began."),
+    ("engine_up", "gauge", "Whether the engine answered the last time."),
 )
 GPU_METRICS = (
     ("gpu_utilisation_ratio", "gauge", "Share of time in which the GPU ran a kernel."),
@@ -38,17 +45,17 @@ def check_metrics_file(path: str) -> None:
         raise UsageError("bad-metrics", msg("error.bad-metrics", name=path), msg("hint.bad-metrics"))
 
 
-def write_metrics(reading: WatchReading, names: Sequence[str], path: str) -> None:
+def write_metrics(reading: WatchReading, names: Sequence[str], path: str, tokens: EngineTokens | None = None) -> None:
     """Write the metrics of a reading; a collector never sees half a file."""
     try:
-        write_atomically(Path(path).expanduser(), metrics_text(reading, names).encode())
+        write_atomically(Path(path).expanduser(), metrics_text(reading, names, tokens).encode())
     except OSError as problem:
         message = msg("error.cannot-write-file", name=path, why=problem.strerror or str(problem))
         raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
 
 
-def metrics_text(reading: WatchReading, names: Sequence[str]) -> str:
-    """Return a reading in Prometheus' text format; what the driver or the price does not say is left out."""
+def metrics_text(reading: WatchReading, names: Sequence[str], tokens: EngineTokens | None = None) -> str:
+    """Return a reading in Prometheus' text format; what the driver, the price or the engine does not say is left out."""
     bill = reading.bill
     currency = {"currency": bill.money.currency} if bill.money else {}
     values = {
@@ -62,6 +69,10 @@ def metrics_text(reading: WatchReading, names: Sequence[str]) -> str:
     text = ""
     for name, kind, help in MACHINE_METRICS:
         text += _metric(name, kind, help, [(currency if "cost" in name else {}, values[name])])
+    if tokens:
+        counts = (tokens.input_tokens, tokens.output_tokens, float(tokens.is_answering))
+        for (name, kind, help), count in zip(TOKEN_METRICS, counts, strict=True):
+            text += _metric(name, kind, help, [({"engine": tokens.engine}, count)])
     alive = [sample for sample in reading.gpus if not sample.lost]
     labels = [{"index": str(one.index), "name": names[one.index] if one.index < len(names) else ""} for one in alive]
     for name, kind, help in GPU_METRICS:

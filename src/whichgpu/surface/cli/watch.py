@@ -17,6 +17,8 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import parse_seconds
 from whichgpu.measure.clock import SystemClock
+from whichgpu.measure.endpoint.address import parse_address
+from whichgpu.measure.endpoint.token_meter import TokenMeter
 from whichgpu.measure.idle import IdleRule
 from whichgpu.measure.meter import parse_price
 from whichgpu.measure.watcher import WatchReading, WatchSettings
@@ -41,6 +43,7 @@ DURATION = value_type(Parsed(parse_seconds))
 @option("--line", is_flag=True, help="option.watch-line")
 @option("--explain", is_flag=True, help="option.watch-explain")
 @option("--prometheus", metavar="FILE", help="option.watch-prometheus")
+@option("--endpoint", metavar="URL", help="option.watch-endpoint")
 def watch(
     session: Session,
     price: Money | None,
@@ -53,6 +56,7 @@ def watch(
     line: bool,
     explain: bool,
     prometheus: str | None,
+    endpoint: str | None,
 ) -> int:
     """Print GPU readings and warnings; run the command `then` after `idle` seconds with all GPUs idle and a countdown."""
     from whichgpu.api.measure import machine as verbs
@@ -62,6 +66,9 @@ def watch(
         raise UsageError("then-elsewhere", msg("error.then-elsewhere"), msg("hint.then"))
     if prometheus:
         check_metrics_file(prometheus)
+    elif endpoint:
+        raise UsageError("usage", msg("error.watch-endpoint"), msg("hint.watch-endpoint"))
+    meter = TokenMeter(parse_address(endpoint)) if endpoint else None
     rule = IdleRule(idle, countdown, command=then is not None)
     settings = WatchSettings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
@@ -74,7 +81,7 @@ def watch(
     printer = printer_of(session, names, ids, line, settings, then)
     if then is not None and not once:
         session.say(msg("watch.then", command=then, idle=duration_text(idle), countdown=duration_text(countdown)))
-    readings = _with_metrics(watching.readings, names, prometheus) if prometheus else watching.readings
+    readings = _with_metrics(watching.readings, names, prometheus, meter) if prometheus else watching.readings
     due = _follow(readings, printer, quiet=once)
     return _run(session, then) if due and then is not None else 0
 
@@ -88,10 +95,12 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
         raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
 
 
-def _with_metrics(readings: Iterator[WatchReading], names: Sequence[str], path: str) -> Iterator[WatchReading]:
-    """Yield readings after their metrics were written to a file."""
+def _with_metrics(
+    readings: Iterator[WatchReading], names: Sequence[str], path: str, meter: TokenMeter | None
+) -> Iterator[WatchReading]:
+    """Yield readings after their metrics, and the tokens of an engine, were written to a file."""
     for reading in readings:
-        write_metrics(reading, names, path)
+        write_metrics(reading, names, path, meter.read() if meter else None)
         yield reading
 
 

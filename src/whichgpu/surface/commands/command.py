@@ -76,7 +76,12 @@ class Command(msgspec.Struct, frozen=True, eq=False):
             check_report_file(report)
         if self.row_type is not None:
             request = with_sort_field(request, self.row_type, session.language)
-        answer = self.run(session, request)
+        try:
+            answer = self.run(session, request)
+        except UsageError as error:
+            from whichgpu.api.request.invalid_fields import with_all_fields  # Imported here: valid requests do not need it.
+
+            raise with_all_fields(error, self.request, request, session.context()) from error
         if path:
             write_chart(self.draw(answer, session.language), path)
         if report:

@@ -8,7 +8,7 @@ from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.workloads import estimate_verb as verbs
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.stream import Reply
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_duration, format_memory, format_seconds, significant, with_unit
@@ -49,12 +49,18 @@ def show(session: Session, answer: EstimateAnswer | int) -> int:
         return answer
     if session.format == "json":
         session.emit(reply_document(Reply(1, None, answer), session.language))
-    else:
-        _show(session, answer)
+        return 0
+    _say(session, answer)
+    if session.show_files(answer.emitted):
+        return 0
+    if (target := session.request.get("emit")) and not answer.emitted:
+        return session.fail(NoAnswer("emit-no-fit", msg("error.emit-no-fit", target=target), msg("hint.emit-no-fit")))
+    _show(session, answer)
     return 0
 
 
-def _show(session: Session, answer: EstimateAnswer) -> None:
+def _say(session: Session, answer: EstimateAnswer) -> None:
+    """Print speed, load, run and memory in sentences."""
     if answer.fits == "no":
         session.say(_sentence(answer))
     if answer.serving and answer.serving.saturated:
@@ -66,8 +72,10 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         session.say(_run(answer.run) if answer.fits != "no" else msg("estimate.run-if-it-fitted", what=_run(answer.run)))
     if answer.fits != "no":
         session.say(_sentence(answer))
-    if session.show_files(answer.emitted):
-        return
+
+
+def _show(session: Session, answer: EstimateAnswer) -> None:
+    """Print every figure with its range, warnings, assumptions and evidence."""
     rows = _figures(answer)
     if session.format == "csv":
         session.table(["part", "value", "low", "high", "unit"], [(name, *_numbers(figure), figure.unit) for name, figure in rows])

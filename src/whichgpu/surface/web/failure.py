@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from difflib import get_close_matches
 from typing import Any
 
 from msgspec.structs import replace
 
-from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
+from whichgpu.api.context import Context
+from whichgpu.api.request.invalid_fields import field_errors
+from whichgpu.base.errors import InvalidFields, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, Message
-from whichgpu.surface.web.command_replies import client_error, status_of
+from whichgpu.surface.web.command_replies import catalog, client_error, status_of
 from whichgpu.surface.web.field_names import with_field_names, with_labels
 from whichgpu.surface.web.page import Page, PageContent
+from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS
+from whichgpu.workload.field_errors import combine_errors
 
 _FLAG = re.compile(r"--[a-z][a-z-]*")
 HTTP_OK = 200  # HTTP status of a page with an answer.
@@ -30,14 +34,53 @@ def error_content(
     template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, fields: tuple[str, ...] = (), **content: Any
 ) -> PageContent:
     """Return the content of a page that displays an error next to its form; `fields` are invalid, by default those it names."""
+    command = content.get("command")
+    error = all_problems(error, page, tuple(command[1]) if command else tuple(page.view.fields))
+    body = client_error(_labelled(error, page), page.language)
+    document = {"ok": False, "error": client_error(error, page.language)}
+    values = {**context, "error": body, **failure_content(error, page, fields)}
+    values["field_problems"] = _field_problems(error, body, page)
+    return PageContent(template, values, document=document, status=status_of(error), **content)
+
+
+def all_problems(error: WhichGpuError, page: Page, names: Sequence[str]) -> WhichGpuError:
+    """Return an error with those of all invalid fields of a page's request, whose fields are `names`."""
+    if not isinstance(error, UsageError):
+        return error
+    # Models were checked when the state was read.
+    checked_names = {"name" if name == "names" else name for name in names} - {*MODEL_FIELDS, *page.problems}
+    values = {
+        name: page.state[name] for name in page.view.fields if name in checked_names and page.state[name] not in (None, (), "")
+    }
+    problems = {**page.problems, **field_errors(page.view.fields, values, Context(catalog()))}
+    if not isinstance(error, InvalidFields):
+        problems |= {name: error for name in _bad_fields(error, page)[:1] if name not in problems}
+    return combine_errors(problems) if len(problems) > 1 else error
+
+
+def _labelled(error: WhichGpuError, page: Page) -> WhichGpuError:
+    """Return an error with the labels of the page's fields instead of their names."""
     labelled = copy(error)
     labelled.message = _with_labels(error.message, page)
     is_long = len(error.choices) > MAX_CHOICES  # The hint would list them all.
     labelled.hint = _with_labels(error.hint, page) if error.hint and not is_long else None
-    body = client_error(labelled, page.language)
-    document = {"ok": False, "error": client_error(error, page.language)}
-    values = {**context, "error": body, **failure_content(error, page, fields)}
-    return PageContent(template, values, document=document, status=status_of(error), **content)
+    if isinstance(labelled, InvalidFields):
+        labelled.fields = {name: _labelled(one, page) for name, one in labelled.fields.items()}
+    return labelled
+
+
+def _field_problems(error: WhichGpuError, body: Mapping[str, Any], page: Page) -> list[dict[str, Any]]:
+    """Return name, label, message, hint and choices with their URLs of each of several invalid fields."""
+    if not isinstance(error, InvalidFields):
+        return []
+    return [
+        {
+            "name": name, "label": _label(name, page), "message": body["fields"][name]["message"],
+            "hint": body["fields"][name]["hint"],
+            "choices": [(choice, _choice_url(choice, (name,), one, page)) for choice in _choices(one)],
+        }
+        for name, one in error.fields.items()
+    ]  # fmt: skip
 
 
 def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -51,6 +94,7 @@ def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = 
         fields = fields or tuple(change)
     content: dict[str, Any] = {"bad_fields": fields, "reasons": (), "relaxation": _relaxation(change, page)}
     content["choices"] = [(choice, _choice_url(choice, fields, error, page)) for choice in choices]
+    content["field_problems"] = ()
     if isinstance(error, NoAnswer) and error.rejected:
         reasons = sorted(error.rejected.items(), key=lambda item: -item[1])
         content["reasons"] = [(rejection_text(why, count, page.language), f"{count:,}") for why, count in reasons]
@@ -68,6 +112,8 @@ def _values(message: Message) -> Iterator[tuple[str, object]]:
 
 def _bad_fields(error: WhichGpuError, page: Page) -> tuple[str, ...]:
     """Return the fields that an error is about: those it names, else those with a text that it quotes, else the flags in it."""
+    if isinstance(error, InvalidFields):
+        return tuple(error.fields)
     texts = {str(value).strip("'") for _, value in _values(error.message)}
     lowered = {text.lower() for text in texts}
     if names := [name for name in page.view.fields if name in lowered]:
@@ -109,7 +155,7 @@ def _in_the_way(page: Page) -> tuple[str, ...]:
     single = [(name,) for name in filters[:MAX_PROBES]] if page.name in LISTS else []
     for names in (*single, filters):
         state = page.state | {name: defaults[name] for name in names}
-        if names and page.view.show(replace(page, state=state, problem=None, hurry=True)).status == HTTP_OK:
+        if names and page.view.show(replace(page, state=state, problem=None, problems={}, hurry=True)).status == HTTP_OK:
             return names
     return ()
 

@@ -35,8 +35,10 @@ def with_labels(text: str, language: Language) -> str:
 
 
 def error_texts(body: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """Return the body of an error with its message and hint changed."""
-    return {**body, **{name: change(body[name]) for name in ("message", "hint") if body[name]}}
+    """Return the body of an error with its message and hint changed, and those of its fields."""
+    texts = {name: change(body[name]) for name in ("message", "hint") if body[name]}
+    fields = {name: error_texts(one, change) for name, one in body.get("fields", {}).items()}
+    return {**body, **texts, **({"fields": fields} if fields else {})}
 
 
 def _replaced(text: str, name_of: Callable[[str], str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from whichgpu.api.prices.store import StatusAnswer
-from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.errors import InvalidFields, WhichGpuError
 from whichgpu.base.messages import Message, Value, msg
 
 PATH_VALUES = ("path", "folder")  # Names of message values that contain paths.
@@ -22,6 +22,8 @@ def without_paths(error: WhichGpuError) -> WhichGpuError:
     public.message = msg("error.internal", what=_exception_name(error)) if is_internal else _without_paths(error.message)
     if error.hint is not None and _without_paths(error.hint) != error.hint:
         public.hint = None
+    if isinstance(public, InvalidFields):
+        public.fields = {name: without_paths(one) for name, one in public.fields.items()}
     return public
 
 

@@ -33,7 +33,7 @@ from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.rest.endpoints import parameter_name
 from whichgpu.surface.web.views import PAGES, START
-from whichgpu.workload.field_errors import invalid_field
+from whichgpu.workload.field_errors import combine_errors, invalid_field
 from whichgpu.workload.spelling import ALIASES
 
 State = dict[str, Any]
@@ -62,11 +62,14 @@ class Page(msgspec.Struct, frozen=True):
     files: Mapping[str, str] = {}  # Paths of files that the client has uploaded, by field; a URL cannot name them.
     progress: Callable[[float], None] | None = None  # Called with the share of the work that is done.
     problem: WhichGpuError | None = None  # Why there is no answer, if that is known before the page is made.
+    problems: Mapping[str, WhichGpuError] = {}  # Errors of fields with an invalid text, by name.
 
     def check(self) -> None:
-        """Raise the problem of the request, if it has one: an invalid text in a field, or an answer that took too long."""
+        """Raise the problem of the request, if it has one: invalid texts in fields, or an answer that took too long."""
         if self.problem is not None:
             raise self.problem
+        if self.problems:
+            raise combine_errors(self.problems)
 
     @property
     def name(self) -> str:
@@ -162,17 +165,17 @@ def page_fields(request: type) -> Mapping[str, Field]:
 
 def read_state(view: View, query: str, subject: str | None = None) -> State:
     """Return the values of a page's fields that a URL sets, defaults for the others; `subject` is what its path names."""
-    state, problem = state_and_problem(view, query, subject)
-    if problem is not None:
-        raise problem
+    state, problems = state_and_problems(view, query, subject)
+    if problems:
+        raise combine_errors(problems)
     return state
 
 
-def state_and_problem(view: View, query: str, subject: str | None = None) -> tuple[State, WhichGpuError | None]:
-    """Return the values of a page's fields, and the error of the first invalid one, which has its text or its default."""
+def state_and_problems(view: View, query: str, subject: str | None = None) -> tuple[State, dict[str, WhichGpuError]]:
+    """Return the values of a page's fields, and the errors of invalid ones by name, which have their text or their default."""
     if subject is not None and not view.subject:
         raise unknown_word("page", f"{view.name}/{subject}"[:80], PAGES)
-    state, problem = dict(view.defaults), None
+    state, problems = dict(view.defaults), dict[str, WhichGpuError]()
     texts_by_name = _texts_by_name(query) | ({} if subject is None else {view.subject: [subject]})
     for name, texts in texts_by_name.items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
@@ -181,8 +184,8 @@ def state_and_problem(view: View, query: str, subject: str | None = None) -> tup
                 if name == "model" and not isinstance(view.fields[name].kind, Names):  # A filter of rows loads no model.
                     state[name] = permitted_model(state[name], catalog())
             except WhichGpuError as error:
-                problem = problem or error
-    return state, problem
+                problems[name] = error
+    return state, problems
 
 
 def unknown_parameters(view: View, query: str) -> tuple[str, ...]:

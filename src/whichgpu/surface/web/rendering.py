@@ -25,19 +25,22 @@ from whichgpu.base.version import __version__
 from whichgpu.surface import tables
 from whichgpu.surface.cells import heading
 from whichgpu.surface.charts.controls import chart_table, with_controls
+from whichgpu.surface.charts.palette import with_fixed_colours
 from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, Progress, catalog, client_error, command_reply, error_reply, status_of
+from whichgpu.surface.web.failure import all_problems
 from whichgpu.surface.web.field_names import with_labels
 from whichgpu.surface.web.page import (
     Page,
     PageContent,
     address,
-    state_and_problem,
+    state_and_problems,
     unknown_parameters,
     view_named,
     without_invalid,
 )
+from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
 from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
@@ -72,11 +75,10 @@ def render_page(
     try:
         language_in(query)
         view = view_named(name)
-        state, invalid = state_and_problem(view, query, subject)
-        problem = problem or invalid
-        if problem is not None and (ending != "html" or view.subject):  # Only HTML has a form to correct.
-            raise problem
-        page = Page(view, state, language, query, hurry, files or {}, progress, problem)
+        state, problems = state_and_problems(view, query, subject)
+        page = Page(view, state, language, query, hurry, files or {}, progress, problem, problems)
+        if ending != "html" or view.subject:  # Only HTML has a form to correct.
+            _check(page)
         unknown = unknown_parameters(view, query)
         if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))
@@ -92,14 +94,37 @@ def render_page(
         return replace(reply, status=404) if isinstance(error, UnknownName) else reply
 
 
-def error_page(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> HttpReply:
-    """Return an error as an HTTP reply: a web page if the URL's ending is HTML, else JSON."""
+def _check(page: Page) -> None:
+    """Raise the problem of a page's request, if it has one, with all its invalid fields."""
+    try:
+        page.check()
+    except WhichGpuError as error:
+        raise all_problems(error, page, tuple(page.view.fields)) from error
+
+
+def error_page(
+    error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "", retry: str = ""
+) -> HttpReply:
+    """Return an error as an HTTP reply: a web page if the URL's ending is HTML, else JSON.
+
+    `retry` is the path of a page that may be asked again: its form is made from the query alone, without a worker.
+    """
     if ending != "html":
         return error_reply(error, language)
     body = client_error(error, language)
     context = _common(name or "", language, query) | {"error": body, **_ways_on(name, query, body["choices"] or ())}
+    context |= {"retry": retry, "typed": _typed(query, language) if retry else ()}
     html = environment().get_template("error.html").render(context)
     return HttpReply(status_of(error), CONTENT_TYPES["html"], html.encode())
+
+
+def _typed(query: str, language: Language) -> list[tuple[str, str, str]]:
+    """Return name, label and text of each field in a query, as it was typed."""
+    try:
+        pairs = [(name, value) for name, value in query_pairs(query) if name != LANGUAGE_PARAMETER and value.strip()]
+    except WhichGpuError:
+        return []
+    return [(name, with_labels(f"--{name.replace('_', '-')}", language).removeprefix("--"), value) for name, value in pairs]
 
 
 def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, Any]:
@@ -168,13 +193,13 @@ def _render_chart(content: PageContent, chart: str, ending: str) -> HttpReply:
 def _svg(spec: dict[str, Any]) -> bytes:
     import vl_convert  # Imported here: it takes seconds to load.
 
-    return vl_convert.vegalite_to_svg(spec).encode()
+    return vl_convert.vegalite_to_svg(with_fixed_colours(spec)).encode()
 
 
 def _png(spec: dict[str, Any]) -> bytes:
     import vl_convert
 
-    return vl_convert.vegalite_to_png(spec, scale=PNG_SCALE)
+    return vl_convert.vegalite_to_png(with_fixed_colours(spec), scale=PNG_SCALE)
 
 
 def _values(spec: dict[str, Any]) -> bytes:
@@ -218,6 +243,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "unknown": (),
         "prices_seen": None,
         "bad_fields": (),
+        "field_problems": (),
         "choices": (),
         "reasons": (),
         "relaxation": None,

@@ -19,6 +19,7 @@ from whichgpu.surface.web.reader_language import headers_of, language_of
 REVALIDATE = "private, no-cache"
 # Bytes of an answer sent at a time, and of a compressed answer unpacked at a time.
 PIECE_BYTES, PACKED_PIECE_BYTES = 1 << 16, 1 << 13
+RETRIED_KINDS = ("many-questions", "busy", "lost")  # Refusals of a page whose question may be asked again.
 FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -82,7 +83,8 @@ def refusal_response(request: Request, refusal: HttpRefusal) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
     from whichgpu.surface.web.rendering import error_page
 
-    reply = error_page(refusal.error(), "html" if wants_page else "json", language, query=request.url.query)
+    retry = request.url.path if refusal.kind in RETRIED_KINDS and request.method == "GET" else ""
+    reply = error_page(refusal.error(), "html" if wants_page else "json", language, query=request.url.query, retry=retry)
     headers = {"Cache-Control": "no-store", **headers_of(language.code), **refusal.headers}
     response = Response(reply.body, refusal.status, headers)
     response.headers["Content-Type"] = reply.content_type

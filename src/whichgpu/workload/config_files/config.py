@@ -13,7 +13,7 @@ from whichgpu.base.messages import msg
 MAX_COUNT = 10**9 - 1  # Largest count in a config (assumed).
 
 
-class InvalidValue(msgspec.Struct, frozen=True):
+class ImpossibleNumber(msgspec.Struct, frozen=True):
     """A number in a config that its tool refuses: the option or key, the number, and the numbers that are allowed."""
 
     name: str
@@ -48,7 +48,7 @@ class ConfigWorkload(msgspec.Struct, frozen=True):
     max_batched_tokens: int | None = None
     memory_share: float | None = None
     unread: tuple[str, ...] = ()
-    invalid: tuple[InvalidValue, ...] = ()
+    invalid: tuple[ImpossibleNumber, ...] = ()
 
 
 def impossible(name: str, config: ConfigWorkload) -> UsageError:

@@ -7,9 +7,10 @@ import re
 from whichgpu.catalog.model import Model
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.models import built_in
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 _TUNED = re.compile(r"[-_](instruct|chat|it|base|hf|fp8|awq|gptq|dynamic)\b.*$", re.IGNORECASE)
-_GGUF_TYPE = re.compile(r"[-._](i?q\d\w*|f16|bf16|f32|mxfp4)\.gguf$", re.IGNORECASE)
+_GGUF_TYPE = re.compile(r"[-._](?:ud-)?(i?q\d\w*|tq\d_0|f16|bf16|f32|mxfp4\w*)(?:-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE)
 _BUILDER = re.compile(r"^q?(?:lora|dora)_")
 
 
@@ -30,7 +31,15 @@ def gguf_parts(name: str) -> tuple[str, str | None]:
 
     >>> gguf_parts("/models/Llama-3.1-8B-Instruct-Q4_K_M.gguf")
     ('Llama-3.1-8B-Instruct', 'q4_k_m')
+    >>> gguf_parts("Qwen3-32B-UD-Q8_K_XL-00001-of-00002.gguf")
+    ('Qwen3-32B', 'q8_0')
     """
     file = re.split(r"[/\\]", name)[-1]
     kind = _GGUF_TYPE.search(file)
-    return _GGUF_TYPE.sub("", file).removesuffix(".gguf"), kind[1].lower() if kind else None
+    return _GGUF_TYPE.sub("", file).removesuffix(".gguf"), _known_type(kind[1].lower()) if kind else None
+
+
+def _known_type(word: str) -> str:
+    """Return llama.cpp's file type for a name of one, also with a suffix for larger embeddings: q6_k for Q6_K_L."""
+    types = {name: one.alias_of or name for name, one in PRECISION_BY_NAME.items()} | {"q8_k": "q8_0"}
+    return next((types[part] for end in range(len(word), 1, -1) if (part := word[:end]) in types), word)

@@ -14,7 +14,7 @@ from whichgpu.workload.config_files.config import (
     MAX_COUNT,
     SHARES_ALLOWED,
     ConfigWorkload,
-    InvalidValue,
+    ImpossibleNumber,
     is_number,
 )
 from whichgpu.workload.config_files.model_names import gguf_parts
@@ -187,7 +187,7 @@ class _ReadOptions:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options, self._read = options, set[str]()
-        self.invalid: dict[str, InvalidValue] = {}
+        self.invalid: dict[str, ImpossibleNumber] = {}
 
     def text(self, name: str) -> str | None:
         """Return an option's value; None if it is not there."""
@@ -221,7 +221,7 @@ class _ReadOptions:
         """Count an option as not read, and as invalid if it is a number that is not allowed."""
         self.leave(name)
         if is_number(text) and text not in automatic:
-            self.invalid[name] = InvalidValue(name, text, allowed)
+            self.invalid[name] = ImpossibleNumber(name, text, allowed)
 
     def share(self, name: str) -> float | None:
         """Return an option's value between 0 and 1; else None."""

@@ -20,7 +20,7 @@ from whichgpu.workload.config_files.config import (
     MAX_COUNT,
     SHARES_ALLOWED,
     ConfigWorkload,
-    InvalidValue,
+    ImpossibleNumber,
     is_number,
 )
 
@@ -76,7 +76,7 @@ def training_tool(document: Mapping[str, Any]) -> str | None:
 def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = "") -> ConfigWorkload:
     """Return the workload of a training config, under the tool's name or the one to show for it."""
     fields: dict[str, Any] = {"task": "finetune"}
-    invalid: dict[str, InvalidValue] = {}
+    invalid: dict[str, ImpossibleNumber] = {}
     read = {"adapter", "finetuning_type", "stage", "use_peft", "distributed_type", "compute_environment"}
     for row in (row for row in config_keys() if row.tool == tool):
         value = _value(document, row.key)
@@ -91,7 +91,7 @@ def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = 
         elif row.field in COUNTS:
             read.discard(row.key)
         if (allowed := _range_missed(row.field, value)) is not None:
-            invalid.setdefault(row.field, InvalidValue(row.key, str(value), allowed))
+            invalid.setdefault(row.field, ImpossibleNumber(row.key, str(value), allowed))
     _set_adapter(document, tool, fields)
     if "lora_rank" not in fields:
         invalid = {field: one for field, one in invalid.items() if field not in ADAPTER_FIELDS}

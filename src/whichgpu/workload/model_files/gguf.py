@@ -16,6 +16,7 @@ from whichgpu.workload.hf.decoder import MAX_CONTEXT_TOKENS
 from whichgpu.workload.hf.families import unsupported
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.model_files.gguf_header import GgufTensor, Header, read_header
+from whichgpu.workload.model_files.gguf_types import file_precision, role_widths
 from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
 Size = Callable[..., int]  # Function that returns a number of the metadata by its key, within bounds.
@@ -67,7 +68,11 @@ def read_gguf(path: Path) -> tuple[Transformer, dict[str, int]]:
     for tensor in tensors:
         weights[tensor.type] = weights.get(tensor.type, 0) + tensor.bytes
     shape = _shape(path, header, {tensor.name: tensor for tensor in tensors})
-    return replace(shape, stored_bytes=sum(weights.values())), weights
+    precision = file_precision(tensors, header.metadata)
+    if not precision:
+        raise UsageError("bad-gguf", msg("error.bad-gguf", path=str(path), why=msg("gguf.no-weights")), msg("hint.bad-gguf"))
+    stored = replace(shape, stored_bytes=sum(weights.values()), stored_widths=role_widths(tensors))
+    return replace(stored, native=precision, file_format="gguf"), weights
 
 
 def _all_tensors(path: Path, header: Header) -> tuple[GgufTensor, ...]:

@@ -7,6 +7,7 @@ skipped, and tensor data is never read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
@@ -53,6 +54,11 @@ class GgufTensor(msgspec.Struct, frozen=True):
     type: str
     sizes: tuple[int, ...]  # dimensions, the one that is contiguous in memory first
     bytes: int
+
+    @property
+    def weights(self) -> int:
+        """Return the number of the tensor's elements."""
+        return prod(self.sizes)
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -33,7 +33,10 @@ def read_safetensors(path: Path) -> WeightsOnly:
     """Return number and bytes of weights in a safetensors file, or in all files that its index names."""
     shards = _shards(path) if path.suffix == ".json" else (path,)
     counted = [_count(shard) for shard in shards]
-    return WeightsOnly(path.name, sum(weights for weights, _ in counted), sum(size for _, size in counted))
+    weights = sum(weights for weights, _ in counted)
+    if not weights:
+        raise _error(path, msg("safetensors.no-weights"))
+    return WeightsOnly(path.name, weights, sum(size for _, size in counted))
 
 
 def _shards(path: Path) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
-"""Lengths of requests from the `/metrics` of vLLM and SGLang (Prometheus text); counters have no times, so a rate must be given.
+"""Tokens from the `/metrics` of vLLM and SGLang (Prometheus text): lengths of requests, and counters of all tokens.
 
-`data/server_metrics.csv` names the histograms of input and output tokens by engine, and the release they were read in.
+Metrics have no times, so a rate must be given with lengths. `data/server_metrics.csv` names the histograms and counters of input
+and output tokens by engine, and the release they were read in.
 """
 
 from __future__ import annotations
@@ -34,6 +35,22 @@ class Histogram(msgspec.Struct):
     requests: float = 0.0
 
 
+class TokenTotals(msgspec.Struct, frozen=True):
+    """Input and output tokens that an engine has counted since it started."""
+
+    engine: str
+    input_tokens: float
+    output_tokens: float
+
+
+class MetricSample(msgspec.Struct, frozen=True):
+    """One line of a server's metrics."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
 def is_metrics(line: str) -> bool:
     """Return whether a file that begins with this line is Prometheus text."""
     return line.startswith(("# HELP ", "# TYPE ", "vllm:", "sglang:"))
@@ -44,28 +61,14 @@ def metric_lengths(name: str, first: int, lines: Iterable[str]) -> tuple[array[i
 
     An error names the histograms that are missing, and those that the file has.
     """
-    samples, names, models = list[tuple[str, dict[str, str], float]](), set[str](), set[str]()
-    for number, line in enumerate(lines, first):
-        if not line.strip() or line.startswith("#"):
-            continue
-        match = _SAMPLE.fullmatch(line.strip())
-        if match is None:
-            raise wrong(name, number, msg("trace.not-metric"))
-        labels = dict(_LABEL.findall(match[2] or ""))
-        names.add(match[1])
-        samples.append((match[1], labels, _value(name, number, match[3])))
-    rows = [row for row in data_rows(TABLE) if any(one.startswith(f"{row['engine']}:") for one in names)]
-    series = {row["side"]: row["name"] for row in rows if f"{row['name']}_bucket" in names}
-    if set(series) != {"input", "output"}:
-        expected = tuple(f"{row['name']} ({row['engine']} {row['release']})" for row in rows or data_rows(TABLE))
-        present = tuple(sorted(one for one in names if "tokens" in one and ":" in one))[:8] or ("-",)
-        raise wrong(name, first, msg("trace.metrics-unknown", known=expected, seen=present))
+    samples, models = read_samples(name, first, lines), set[str]()
+    series = _series(name, first, samples, ("input", "output"), "_bucket")
     histograms = {side: Histogram() for side in series}
-    for sample, labels, value in samples:
+    for sample in samples:
         for side, metric in series.items():
-            if sample.startswith(metric):
-                _add(histograms[side], sample.removeprefix(metric), labels, value)
-                models.add(labels.get("model_name", ""))
+            if sample.name.startswith(metric):
+                _add(histograms[side], sample.name.removeprefix(metric), sample.labels, sample.value)
+                models.add(sample.labels.get("model_name", ""))
     if len(models) > 1:
         raise wrong(name, first, msg("trace.metrics-models", models=tuple(sorted(models))))
     if not all(one.requests >= 1 for one in histograms.values()):
@@ -74,6 +77,40 @@ def metric_lengths(name: str, first: int, lines: Iterable[str]) -> tuple[array[i
     prompts, outputs = (_lengths(histograms[side], count) for side in ("input", "output"))
     order = np.random.default_rng(0).permutation(count)  # The metrics do not say which input has which output.
     return array("q", prompts.tolist()), array("q", outputs[order].tolist())
+
+
+def token_totals(name: str, lines: Iterable[str]) -> TokenTotals:
+    """Return the tokens that a server's metrics count over all models and ranks; an error names counters that are missing."""
+    samples = read_samples(name, 1, lines)
+    series = _series(name, 1, samples, ("input_total", "output_total"))
+    tokens = [sum(one.value for one in samples if one.name == series[side]) for side in ("input_total", "output_total")]
+    return TokenTotals(series["input_total"].partition(":")[0], *tokens)
+
+
+def read_samples(name: str, first: int, lines: Iterable[str]) -> list[MetricSample]:
+    """Return the samples of a file of metrics whose first line has this number."""
+    samples = list[MetricSample]()
+    for number, line in enumerate(lines, first):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _SAMPLE.fullmatch(line.strip())
+        if match is None:
+            raise wrong(name, number, msg("trace.not-metric"))
+        samples.append(MetricSample(match[1], dict(_LABEL.findall(match[2] or "")), _value(name, number, match[3])))
+    return samples
+
+
+def _series(name: str, first: int, samples: Sequence[MetricSample], sides: tuple[str, str], ending: str = "") -> dict[str, str]:
+    """Return the engine's metric of each side; an error names the metrics that are missing, and those that the file has."""
+    names = {one.name for one in samples}
+    rows = [row for row in data_rows(TABLE) if row["side"] in sides]
+    own = [row for row in rows if any(one.startswith(f"{row['engine']}:") for one in names)]
+    series = {row["side"]: row["name"] for row in own if row["name"] + ending in names}
+    if set(series) != set(sides):
+        expected = tuple(f"{row['name']} ({row['engine']} {row['release']})" for row in own or rows)
+        present = tuple(sorted(one for one in names if "tokens" in one and ":" in one))[:8] or ("-",)
+        raise wrong(name, first, msg("trace.metrics-unknown", known=expected, seen=present))
+    return series
 
 
 def _value(name: str, number: int, text: str) -> float:
@@ -109,7 +146,8 @@ def _lengths(histogram: Histogram, count: int) -> np.ndarray:
         middle = (few + many) / 2
         lengths = lows + (highs[place] - lows) * share**2.0**middle
         few, many = (middle, many) if lengths.mean() > mean else (few, middle)
-    whole: np.ndarray = np.maximum(1, np.round(lengths)).astype(np.int64)
+    # A class begins above its lower edge.
+    whole: np.ndarray = np.maximum(np.floor(lows) + 1, np.round(lengths)).astype(np.int64)
     return whole
 
 

@@ -26,7 +26,7 @@ from whichgpu.decide.launch.picture_targets import picture_files
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
 from whichgpu.workload.decoding.speculative import Speculative
 
-PLAIN = "plainname"
+HARMLESS = "plainname"
 PROGRAMS = "aws gcloud az docker vllm python trtllm-serve llama-server ollama srun scontrol pip touch"
 RECORD = '#!/bin/sh\nprintf "%s\\0" "$(($# + 1))" "${0##*/}" "$@" >> "$CALLS"\n'
 FRAGMENTS = ("$(touch X)", "`touch X`", "'", '"', "\n", ";touch X;", "&&", "|", "#", "-", "${HOME}", "$NODE_RANK", "$$(touch X)",
@@ -57,8 +57,8 @@ def run(code: str, programs: Path) -> tuple[list[list[str]], dict[str, str]]:
         shell = shutil.which("sh") or "/bin/sh"
         subprocess.run([shell], input=code.encode(), cwd=folder, env=environment, capture_output=True, timeout=20)
         words = iter(calls.read_bytes().decode().split("\0")[:-1])
-        found = [[next(words) for _ in range(int(count))] for count in words]
-        return found, {name: Path(folder, name).read_text() for name in os.listdir(folder) if name != "calls"}
+        run = [[next(words) for _ in range(int(count))] for count in words]
+        return run, {name: Path(folder, name).read_text() for name in os.listdir(folder) if name != "calls"}
 
 
 def plan_of(name: str, provider: str, nodes: int = 1) -> LaunchPlan:
@@ -90,16 +90,16 @@ def check_alike(plain: Any, hostile: Any, name: str, programs: Path) -> None:
 
 
 def spellings(text: str, name: str) -> Iterator[str]:
-    yield text.replace(PLAIN, name)
-    yield text.replace(PLAIN, f"./{name}")  # a name that starts with a dash
+    yield text.replace(HARMLESS, name)
+    yield text.replace(HARMLESS, f"./{name}")  # a name that starts with a dash
 
 
 def documents(file: str, content: str, target: str) -> Any:
     """Return the documents of a YAML file as they are read by its tool; other files are shell code."""
     if not file.endswith((".yaml", ".yml")):
         return content
-    found = list(yaml.safe_load_all(content))
-    return _expanded(found) if target in ("kubernetes", "karpenter") else found
+    documents = list(yaml.safe_load_all(content))
+    return _expanded(documents) if target in ("kubernetes", "karpenter") else documents
 
 
 def _expanded(value: Any) -> Any:
@@ -110,13 +110,13 @@ def _expanded(value: Any) -> Any:
 
 
 def _command_word(word: str) -> str:
-    return re.sub(r"\$\$|\$\(", lambda found: "$" if found[0] == "$$" else "EXPANDED(", word)
+    return re.sub(r"\$\$|\$\(", lambda match: "$" if match[0] == "$$" else "EXPANDED(", word)
 
 
 def check_target(target: str, name: str, programs: Path, nodes: int = 1) -> None:
     for provider in PROVIDERS.get(target, ("aws",)):
         try:
-            plain = launch_files(target, plan_of(PLAIN, provider, nodes))
+            plain = launch_files(target, plan_of(HARMLESS, provider, nodes))
         except UsageError:  # No nodes in this target.
             continue
         hostile = launch_files(target, plan_of(name, provider, nodes))

@@ -170,6 +170,13 @@ def test_an_engine_without_graphs_pays_pytorch_s_price_for_every_call() -> None:
     assert float(slow.decode(1, 512) / own.decode(1, 512)) > 1.6
 
 
+def test_calls_of_an_eager_engine_count_once_whatever_the_prompt() -> None:
+    """vLLM of 2023 took 52, 53 and 78 ms for prompts of 256, 512 and 1,024 tokens (Splitwise, Llama-2-70B on eight H100)."""
+    own = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
+    for tokens, measured in ((256, 0.052), (512, 0.053), (1024, 0.078)):  # 512 took 0.089 with its calls counted twice
+        assert float(own.prefill(1, tokens)) == pytest.approx(measured, rel=0.3)
+
+
 def test_calls_of_an_eager_engine_are_counted_from_its_source() -> None:
     """A layer of LLaMA in vLLM 0.2.1: ten kernels, two sums over ranks, two residual sums, and a few light calls."""
     workload, shape = workload_and_shape("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)

@@ -57,16 +57,16 @@ def test_kernels_for_amd_before_they_were_tuned_have_corrections_of_their_own() 
     assert [calibration.log_multiplier(key, "gemm") for key in (amd, replace(amd, year=2026), SETTING)] == [0.5, 0.0, 0.0]
 
 
-def test_compiled_training_shares_the_corrections_of_eager_gemms() -> None:
-    """torch.compile calls the same cuBLAS kernels; its fused kernels and launches are its own, and so is inference."""
-    compiled = replace(SETTING, engine="pytorch-compile", task="train")
-    own, eager = {"gemm": 0.5, "stream": 0.5, "memory": 0.5}, {"gemm": 0.1, "stream": 0.2, "memory": 0.3}
+@pytest.mark.parametrize("task", ["train", "forward", "prefill"])
+def test_compiled_steps_share_the_corrections_of_eager_kernels(task: str) -> None:
+    """torch.compile calls the same libraries, and its fused kernels stream memory as others do; gaps and host work differ."""
+    compiled = replace(SETTING, engine="pytorch-compile", task=task)
+    own = {"gemm": 0.5, "stream": 0.5, "memory": 0.5, "gap": 0.5, "forward_calls": 0.5}
+    eager = {"gemm": 0.1, "stream": 0.2, "memory": 0.3, "gap": 0.1, "forward_calls": 0.1}
     calibration = calibrated(engine={"pytorch-compile": own, "pytorch": eager}, style={"framework": {"gemm": 0.05}})
-    forward = replace(compiled, task="forward")
     for key, logs in (
-        (compiled, (0.15, 0.2, 0.5)),
-        (replace(compiled, engine="pytorch"), (0.15, 0.2, 0.3)),
-        (forward, (0.5,) * 3),
+        (compiled, (0.15, 0.2, 0.3, 0.5, 0.5)),
+        (replace(compiled, engine="pytorch"), (0.15, 0.2, 0.3, 0.1, 0.1)),
     ):
         assert [calibration.log_multiplier(key, term) for term in own] == pytest.approx(logs)
         factors = dict(zip(TERMS, calibration.factors([key])[:, 0], strict=True))

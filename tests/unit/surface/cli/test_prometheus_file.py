@@ -11,6 +11,7 @@ import pytest
 from whichgpu.base.errors import UsageError
 from whichgpu.base.money import Money
 from whichgpu.measure.drivers.card import Sample
+from whichgpu.measure.endpoint.token_meter import EngineTokens
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import WatchReading
 from whichgpu.surface.cli.prometheus_file import check_metrics_file, metrics_text, write_metrics
@@ -31,6 +32,15 @@ def test_every_line_is_of_the_text_format() -> None:
     assert 'whichgpu_gpu_utilisation_ratio{index="0",name="a \\"card\\"\\n"} 0.5' in lines
     assert not any("temperature" in line or 'index="1"' in line for line in lines)
     assert len(re.findall(r"^# TYPE", text, re.MULTILINE)) == len({line.partition("{")[0].partition(" ")[0] for line in lines})
+
+
+def test_tokens_are_those_of_the_engine() -> None:
+    lines = metrics_text(READING, ["a", "b"], EngineTokens("vllm", 1200.0, 340.0, False)).splitlines()
+    assert all(LINE.fullmatch(line) for line in lines if not line.startswith("#"))
+    assert 'whichgpu_input_tokens_total{engine="vllm"} 1200' in lines
+    assert 'whichgpu_output_tokens_total{engine="vllm"} 340' in lines
+    assert 'whichgpu_engine_up{engine="vllm"} 0' in lines
+    assert "tokens" not in metrics_text(READING, ["a", "b"])
 
 
 def test_only_files_that_the_collector_reads_are_written(tmp_path: Path) -> None:

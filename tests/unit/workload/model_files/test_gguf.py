@@ -13,11 +13,15 @@ from tests.model_files import LLAMA, TENSORS, gguf_bytes, write
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.memory.quantisation import weight_bytes
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
+from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.model_files.gguf import read_gguf
 from whichgpu.workload.model_files.gguf_header import TYPES, read_header
-from whichgpu.workload.models import find_model
+from whichgpu.workload.models import find_model, shape_at
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Workload
 
 
 def test_a_llama_is_read_with_its_bytes_by_type(tmp_path: Path) -> None:
@@ -172,6 +176,57 @@ def test_parts_of_a_split_file_count_together(tmp_path: Path) -> None:
     assert read_gguf(path)[1] == {"Q6_K": 32 * 210, "F32": 2 * 1024, "Q4_K": (256 + 128) * 144}
     with pytest.raises(UsageError):
         read_gguf(path.rename(tmp_path / "renamed.gguf"))
+
+
+def _filled(number: int) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Every matrix of the layers in one type; the embedding stays Q6_K and the norms F32."""
+    return {
+        name: (number if name.startswith("blk.") and len(sizes) > 1 else kind, sizes) for name, (kind, sizes) in TENSORS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "file_type", "precision"),
+    [
+        (8, 7, "q8_0"),
+        (8, None, "q8_0"),
+        (8, 15, "q8_0"),  # The file says q4_k_m, but no tensor is Q4_K.
+        (1, 1, "f16"),
+        (0, 0, "f32"),
+        (30, 32, "bf16"),
+        (12, 14, "q4_k_s"),
+        (12, 15, "q4_k_m"),
+        (12, None, "q4_k_m"),
+        (39, 38, "mxfp4_moe"),
+        (40, 39, "q4_k_m"),  # No precision of llama.cpp's is known for NVFP4 tensors of 4.5 bits: the nearest in size.
+    ],
+)
+@pytest.mark.parametrize("name", ["mymodel.gguf", "x-Q4_K_M.gguf", "x-UD-Q8_K_XL.gguf", "sha256-12"])
+def test_precision_is_that_of_the_tensors_whatever_the_name(
+    tmp_path: Path, number: int, file_type: int | None, precision: str, name: str
+) -> None:
+    metadata = LLAMA if file_type is None else LLAMA | {"general.file_type": file_type}
+    path = write(tmp_path / name, gguf_bytes(metadata, _filled(number)))
+    shape = shape_at(path)
+    workload = fill_defaults(Workload("serve", str(path)), shape)
+    assert (workload.precision, workload.engine) == (precision, "llama.cpp")
+    assert weight_bytes(shape, precision) == shape.stored_bytes == sum(read_gguf(path)[1].values())
+
+
+def test_decode_reads_the_bytes_of_the_files_own_mixture_of_types(tmp_path: Path) -> None:
+    """A mixture that no rule of llama.cpp makes (dynamic quantisation): Q2_K queries, F16 keys, Q8_0 in the MLP."""
+    tensors = TENSORS | {"blk.0.attn_q.weight": (10, (256, 256)), "blk.0.attn_k.weight": (1, (256, 128)),
+                         "blk.0.ffn_down.weight": (8, (512, 256))}  # fmt: skip
+    shape, _ = read_gguf(write(tmp_path / "m-UD-Q2_K_XL.gguf", gguf_bytes(LLAMA | {"general.file_type": 10}, tensors)))
+    assert shape.native == "q2_k"
+    storage = weight_storage(shape, "q2_k", "fp16")
+    assert [storage.weight(role) for role in ("attn_q", "attn_k", "ffn_down")] == [84 / 256, 2.0, 34 / 32]
+    assert storage.head == 210 / 256  # The tied embedding's Q6_K.
+    assert weight_storage(shape, "q8_0", "fp16").weight("attn_q") == 34 / 32  # Requantised, it has the rule's types.
+
+
+def test_a_header_without_tensors_is_no_model(tmp_path: Path) -> None:
+    assert _why(write(tmp_path / "vocabulary.gguf", gguf_bytes(LLAMA, {}))).id == "gguf.no-weights"
 
 
 def _read(folder: Path, changes: dict[str, Any]) -> Transformer:

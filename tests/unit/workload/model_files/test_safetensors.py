@@ -22,6 +22,10 @@ def test_weights_and_bytes_are_counted(tmp_path: Path) -> None:
     assert read_safetensors(write(tmp_path / "m.safetensors", safetensors_bytes())) == WeightsOnly("m.safetensors", 41, 79)
 
 
+def test_a_file_without_tensors_is_no_model(tmp_path: Path) -> None:
+    assert _why(write(tmp_path / "m.safetensors", safetensors_bytes({}))).id == "safetensors.no-weights"
+
+
 def test_an_index_counts_all_its_files(tmp_path: Path) -> None:
     write(tmp_path / "a.safetensors", safetensors_bytes({"x": ("F16", [10], 20)}))
     write(tmp_path / "b.safetensors", safetensors_bytes({"y": ("F8_E4M3", [10, 2], 20)}))

@@ -12,14 +12,16 @@ from time import monotonic
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Problem
+from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Problem
 
 MAX_REPLICAS = 4000  # At most this many replicas of one column are evaluated.
 ROUNDS, STEPS = 12, 60  # Rounds of the subgradient ascent, and steps in each round.
 PATIENCE = 10  # Steps without gain after which the step size is halved.
 MIN_STEP = 1e-3  # The ascent ends when the factor on the Polyak step falls below this.
 NEAR = 0.15  # A round considers columns whose bound is within this share of the target.
+VISITED, MAX_VISITED = 0.97, 60  # Prices whose bound is at least this share of the highest are reported, at most so many.
 
 
 class Fees(msgspec.Struct, frozen=True):
@@ -60,6 +62,7 @@ class Bound(msgspec.Struct, frozen=True):
     value: float
     prices: Floats
     with_column: Floats
+    visited: tuple[Floats, ...] = ()  # other bucket prices that gave bounds nearly as high, best first
 
 
 def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
@@ -108,19 +111,22 @@ def raise_bound(
     end = monotonic() + seconds
     now = initial_prices(problem, loads, cost) if prices is None else prices
     best, step = _bound_at(problem, cost, loads, now), 1.0
+    visited = [(best.value, best.prices)]
     for _ in range(ROUNDS):
         if monotonic() > end or best.value >= target or step < MIN_STEP:
             break
         near = np.flatnonzero(best.with_column < best.value + NEAR * target)
         some = Costs(cost.hourly[:, near], cost.committed[near], cost.late_fees, cost.rebate)
         near_loads = np.ascontiguousarray(loads[:, near])
-        climbed, step = _climb(problem.of_columns(near), some, near_loads, target, best.prices, step, end)
+        climbed, step = _climb(problem.of_columns(near), some, near_loads, target, best.prices, step, end, visited)
         bound = _bound_at(problem, cost, loads, climbed)
         if bound.value > best.value:
             best = bound
         else:
             step /= 2
-    return best
+    high = sorted((one for one in visited if one[0] >= VISITED * best.value), key=lambda one: -one[0])
+    every = -(-len(high) // MAX_VISITED)
+    return replace(best, visited=tuple(prices for _, prices in high[:: max(1, every)]))
 
 
 def _bound_at(problem: Problem, cost: Costs, loads: Floats, prices: Floats) -> Bound:
@@ -129,11 +135,18 @@ def _bound_at(problem: Problem, cost: Costs, loads: Floats, prices: Floats) -> B
 
 
 def _climb(
-    problem: Problem, cost: Costs, loads: Floats, target: float, prices: Floats, factor: float, end: float
+    problem: Problem,
+    cost: Costs,
+    loads: Floats,
+    target: float,
+    prices: Floats,
+    factor: float,
+    end: float,
+    visited: list[tuple[float, Floats]],
 ) -> tuple[Floats, float]:
     """Take Polyak steps along subgradients towards `target`, scaled by `factor` and in proportion to the bucket prices.
 
-    Return the best bucket prices found and the factor for the next round.
+    Return the best bucket prices found and the factor for the next round; all prices tried are appended to `visited`.
     """
     demanded = problem.demand > 0
     best = now = prices
@@ -141,6 +154,7 @@ def _climb(
     direction: Floats | None = None
     for _ in range(STEPS):
         value, served, _ = _evaluate(problem, cost, loads, now)
+        visited.append((value, now))
         if value > best_value + 1e-9 * abs(target):
             best, best_value, idle = now, value, 0
         elif (idle := idle + 1) >= PATIENCE:
@@ -212,10 +226,7 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
     if not len(places):
         return np.zeros(0), np.zeros(0), np.zeros(loads.shape[1])
     each = np.minimum(cost.hourly[0], cost.committed)[places]
-    own, paying = loads[places], density[places]
-    order = np.argsort(-paying, axis=1, kind="stable")
-    earning_rate = np.take_along_axis(paying, order, axis=1)
-    size = np.where(earning_rate > 0, np.take_along_axis(own, order, axis=1), 0.0)
+    order, size, earning_rate = _best_paying_first(loads[places], density[places])
     time, money = np.cumsum(size, axis=1), np.cumsum(size * earning_rate, axis=1)
     break_even = np.where(earning_rate * room > each[:, None], size, 0.0).sum(axis=1) / room
     floor_count = np.floor(break_even)
@@ -228,10 +239,26 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
     best = np.maximum(profit[0], profit[1])
     first = np.where(counts > 0, best, profit[2])
     shares = np.clip((room * counts[:, None] - (time - size)) / np.maximum(size, 1e-300), 0.0, 1.0) * (size > 0)
-    served = np.zeros_like(own)
+    served = np.zeros_like(size)
     np.put_along_axis(served, order, shares, axis=1)
     total: Floats = served.sum(axis=0)
     return best, first, total
+
+
+def _best_paying_first(loads: Floats, density: Floats) -> tuple[Ints, Floats, Floats]:
+    """Return, for each column, its items in the order of what they pay per unit of time, their loads and what they pay."""
+    order = np.argsort(-density, axis=1, kind="stable")
+    earning_rate = np.take_along_axis(density, order, axis=1)
+    return order, np.where(earning_rate > 0, np.take_along_axis(loads, order, axis=1), 0.0), earning_rate
+
+
+def earnings(loads: Floats, prices: Floats, late_fees: Floats, room: float, replicas: int) -> Floats:
+    """Return the most that the first, second ... replica of each column can earn at bucket prices, [columns, replicas]."""
+    loads, density = (one[0] for one in _items(loads[None], prices[None], late_fees[None]))
+    _, size, earning_rate = _best_paying_first(loads, density)
+    time, money = np.cumsum(size, axis=1), np.cumsum(size * earning_rate, axis=1)
+    full = [_earned(np.full(len(loads), room * count), time, money, size, earning_rate) for count in range(1, replicas + 1)]
+    return np.diff(np.stack(full, axis=1), axis=1, prepend=0.0)
 
 
 def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rate: Floats) -> Floats:

@@ -7,7 +7,9 @@ assignments with the lowest utilisation is a linear program with one row per col
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
 from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
@@ -17,6 +19,19 @@ UNDECIDED = 1e-4  # A fleet whose lowest utilisation is known to lie within this
 MAX_ROUNDS = 200  # Assignments tried in one test.
 MAX_KEPT = 150  # Assignments of earlier tests that the next one starts from.
 MIN_PRICE = 1e-9  # Share of the mean price that every column's time has at least.
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """Why replicas do not serve a load: bucket prices at which their time, late service included, earns less than the sum.
+
+    `proven` is a lower bound on the utilisation of the fullest column, `utilisation` the lowest found.
+    """
+
+    proven: float
+    utilisation: float
+    prices: Floats
+    late_fees: Floats  # fee for serving all of a bucket's requests late
+    rebate: float  # fees of all the requests that may be late
 
 
 class CapacityTest:
@@ -32,6 +47,15 @@ class CapacityTest:
 
     def shares(self, counts: Ints) -> Floats | None:
         """Return the share of each item (bucket on time, then late) on each column that these replicas can serve, else None."""
+        outcome = self.outcome(counts, np.inf)
+        return None if isinstance(outcome, Shortage) else outcome
+
+    def serves(self, counts: Ints) -> bool:
+        """Return whether these replicas serve the whole load within their headroom."""
+        return bool(counts.any()) and self.shares(counts) is not None
+
+    def outcome(self, counts: Ints, precision: float) -> Floats | Shortage:
+        """Return the shares that these replicas can serve, as `shares` does, or why not, with utilisation to a `precision`."""
         used = np.concatenate([np.flatnonzero(counts), len(counts) + np.arange(len(self.late))])
         able = np.zeros(len(counts) + len(self.late), dtype=bool)
         able[used] = True
@@ -39,25 +63,34 @@ class CapacityTest:
         assignments = [one for one in self.assignments[-MAX_KEPT:] if able[np.flatnonzero(one[1])].all()]
         prices = 1.0 / capacity / len(capacity)
         weights: Floats = np.zeros(0)
-        lowest = np.inf
+        lowest, shortage = np.inf, Shortage(0.0, np.inf, np.zeros(self.width), np.zeros(self.width), 0.0)
         for _ in range(MAX_ROUNDS):
             if assignments:
                 lowest, weights, prices = _best_mixture(np.array([use[used] for _, use in assignments]), capacity)
                 if lowest <= 1.0 + TOLERANCE:
                     return self._mixed(assignments, weights, len(counts))
-            items, use, value = self._cheapest(counts, prices)
-            if value > 1.0 + TOLERANCE or lowest - value < UNDECIDED:
-                return None
+            items, use, costs = self._cheapest(counts, prices)
+            value = float(costs.sum())
+            if value > shortage.proven:
+                shortage = self._shortage(costs, prices[len(prices) - len(self.late) :], value)
+            apart = lowest - value if np.isfinite(value) else 0.0
+            if (value > 1.0 + TOLERANCE and apart <= precision) or apart < UNDECIDED:
+                break
             assignments.append((items, use))
             self.assignments = [*self.assignments[-MAX_KEPT:], (items, use)]
-        return None
+        return replace(shortage, utilisation=lowest)
 
-    def serves(self, counts: Ints) -> bool:
-        """Return whether these replicas serve the whole load within their headroom."""
-        return bool(counts.any()) and self.shares(counts) is not None
+    def _shortage(self, prices: Floats, fees: Floats, value: float) -> Shortage:
+        if not np.isfinite(value):  # No replica serves some buckets at all, so these alone have a price.
+            return Shortage(value, np.inf, np.isinf(prices).astype(float), np.zeros(self.width), 0.0)
+        late_fees = np.zeros(self.width)
+        for fee, (demand, _) in zip(fees, self.late, strict=True):
+            late_fees += fee * demand
+        rebate = sum(float(fee) * limit for fee, (_, limit) in zip(fees, self.late, strict=True))
+        return Shortage(value, np.inf, prices, late_fees, rebate)
 
-    def _cheapest(self, counts: Ints, prices: Floats) -> tuple[Ints, Floats, float]:
-        """Return the cheapest item of each bucket (column x items of a column + item), its use of resources and its cost.
+    def _cheapest(self, counts: Ints, prices: Floats) -> tuple[Ints, Floats, Floats]:
+        """Return the cheapest item of each bucket (column x items of a column + item), the use of resources, and each's cost.
 
         The cost of all buckets is a lower bound on the utilisation of the fullest column.
         """
@@ -75,7 +108,7 @@ class CapacityTest:
         np.add.at(use, column, self.loads[column, item])
         for place, (demand, _) in enumerate(self.late):
             use[len(counts) + place] = float(demand[late].sum())
-        return column * self.loads.shape[1] + item, use, float(flat[chosen, self.buckets].sum())
+        return column * self.loads.shape[1] + item, use, flat[chosen, self.buckets]
 
     def _mixed(self, assignments: list[tuple[Ints, Floats]], weights: Floats, columns: int) -> Floats:
         shares = np.zeros(columns * self.loads.shape[1])

@@ -79,6 +79,18 @@ class LinearProgram:
             solver.setSolution(len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values())))
         return _run(solver)
 
+    def solve_below(self, ceiling: float, seconds: float) -> tuple[ProgramResult | None, float]:
+        """Return the cheapest solution found that costs at most `ceiling`, and a lower bound on the cost of every solution."""
+        import highspy
+
+        solver = _solver(seconds)
+        self.row([(place, cost) for place, cost in enumerate(self.cost) if cost], -INFINITE, ceiling)
+        solver.passModel(self._model(relaxed=False))
+        result = _run(solver)
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return None, ceiling
+        return result, min(ceiling, float(solver.getInfo().mip_dual_bound))
+
     def relax(self, seconds: float = 10.0) -> ProgramResult | None:
         """Return the solution with all variables continuous, solved in at most `seconds`; None if it is infeasible."""
         solver = _solver(seconds)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.capacity_test import CapacityTest
+from whichgpu.decide.plan.solver.covering import cover
 from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, Solution
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
@@ -28,6 +29,7 @@ MAX_JOINT = 10_000  # With more share variables, tied load levels are first solv
 LEVELS_TIME = 0.75  # Share of the time in which the levels are solved one by one.
 MAX_SHARES, MIN_SHARES = 12_000, 4  # Shares of buckets in a program of some columns, and columns that each bucket may use.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
+MAX_SMALL_FLEET = 16  # Fleets of more replicas are not searched by machine numbers: their gap is smaller without that.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
 
 
@@ -163,7 +165,8 @@ class _Search:
         cost = column_costs(self.problem, relaxed.fees)
         bound = raise_bound(self.problem, cost, self.loads, self._target(relaxed.prices, cost), self._left(0.2), relaxed.prices)
         self.bound = max(self.bound, bound.value + self.job_cost)
-        self._begin(bound.prices, cost, 0.1)
+        if not self._cover(bound, cost, 0.5):
+            self._begin(bound.prices, cost, 0.1)
         if self._close_enough(self.bound):
             return
         chosen = np.union1d(used, self._promising(bound, used)[:MAX_COLUMNS])
@@ -195,7 +198,8 @@ class _Search:
             bound = raise_bound(problem, cost, self.loads, self._target(prices, cost), self._left(0.35), prices)
             prices = bound.prices
             self.bound = max(self.bound, bound.value + self.job_cost)
-            self._begin(prices, cost, 0.2)
+            if not self._cover(bound, cost, 0.9):
+                self._begin(prices, cost, 0.2)
             if self._close_enough(self.bound):
                 break
             chosen = self._promising(bound, chosen)
@@ -212,8 +216,23 @@ class _Search:
         problem, test = self.problem, CapacityTest(self.problem)
         each = np.minimum(cost.hourly[0], cost.committed)
         counts = greedy_start(problem, self.loads[0], prices[0], each, self.free, test, monotonic() + self._left(share))
-        if counts is None:
+        return counts is not None and self._adopt(counts, test)
+
+    def _cover(self, bound: Bound, cost: Costs, share: float) -> bool:
+        """Improve plan and bound of a small fleet by the program of counts in a `share` of the time left; return if tried."""
+        if not self.greedy or self.best is None or self.best[1].counts.sum() > MAX_SMALL_FLEET:
             return False
+        test = CapacityTest(self.problem)
+        end = monotonic() + self._left(share)
+        covering = cover(self.problem, cost, self.free, bound, self.best[1].cost, test, self.gap, end)
+        self.bound = max(self.bound, covering.bound)
+        if covering.counts is not None:
+            self._adopt(covering.counts, test)
+        return True
+
+    def _adopt(self, counts: Ints, test: CapacityTest) -> bool:
+        """Take replicas of each kind (column) as the best plan if they cost less; return whether they serve the load."""
+        problem = self.problem
         machines: dict[tuple[int, int, int], int] = {}
         total = 0.0
         for j in np.flatnonzero(counts).tolist():

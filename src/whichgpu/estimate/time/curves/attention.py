@@ -104,15 +104,23 @@ def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
         head = keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
         serial = head * np.maximum(batch * heads / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
         compute = np.where(whole, np.maximum(serial, compute), compute)
-    # These kernels read the KV cache again for each query head of a group: llama.cpp's from memory, `per-head` from the L2.
-    group = heads / stack.size("kv_heads")
-    reads = np.where(stack.has_role("gguf"), group, 1.0)
-    reads = np.where(stack.has_role("per-head"), 1.0 + (group - 1.0) / p["memory.l2_speedup"], reads)
-    memory = (stack.read * reads + stack.write) / _bandwidth(gpus, p)
+    memory = (stack.read * _reads(stack, gpus, p) + stack.write) / _bandwidth(gpus, p)
     starts = batch * stack.size("kv_heads") * p["attention.decode_clocks_per_sequence"] / gpus.sms
     splits = np.minimum(np.ceil(keys / SPLIT_KEYS), MAX_SPLITS) * p["attention.decode_clocks_per_split"]
     total = soft_max(compute, memory, p["attention.overlap_exponent.decode_attention"])
     return total + np.where(whole, 0.0, starts + splits) / gpus.clock + _fixed(stack, gpus, p)
+
+
+def _reads(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return how often a decode kernel reads the KV cache: once, or for each query head of a group.
+
+    llama.cpp's kernel reads it again from memory; `per-head` from the L2, but on AMD's GPUs, whose L2 is split, from memory.
+    """
+    again = stack.size("heads") / stack.size("kv_heads") - 1.0
+    amd = np.array([target.startswith("gfx") for target in gpus.targets])[:, None, None]
+    per_head = stack.has_role("per-head") | (stack.has_role("per-head-amd") & amd)
+    cost = np.where(amd | stack.has_role("gguf"), 1.0, 1.0 / p["memory.l2_speedup"])
+    return 1.0 + np.where(per_head | stack.has_role("gguf"), again * cost, 0.0)
 
 
 def _mla_compute(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:

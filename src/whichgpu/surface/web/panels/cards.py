@@ -21,6 +21,10 @@ def figure_card(
 ) -> Card:
     """Return a web page's card of a figure written by `write`, which may add a unit; with the range if its ends differ."""
     value, _, own_unit = write(figure.value).partition(" ")
+    return card(title, value, own_unit or unit, range_text(figure, write, language, always_range), figure.basis)
+
+
+def range_text(figure: Figure, write: Callable[[float], str], language: Language, always: bool = False) -> str:
+    """Return the 90% range of a figure as text; empty if both ends are written alike, unless `always`."""
     low, high = write(figure.low), write(figure.high)
-    range = language.text("web.range", low=low, high=high) if always_range or low != high else ""
-    return card(title, value, own_unit or unit, range, figure.basis)
+    return language.text("web.range", low=low, high=high) if always or low != high else ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from whichgpu.base.messages import Language
+from whichgpu.base.money import Money
 from whichgpu.base.units import format_amount, format_duration, format_memory, format_seconds, significant
+from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.surface.candidate_cells import user_wait
-from whichgpu.surface.web.panels.cards import Card, card, figure_card
+from whichgpu.surface.web.panels.cards import Card, card, figure_card, range_text
 
 
 def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
@@ -38,9 +40,14 @@ def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
 
 
 def _cost_card(title: str, cost: Cost, language: Language) -> Card:
-    low, high = format_amount(cost.low), format_amount(cost.high)
-    range = language.text("web.range", low=low, high=high) if low != high else ""
-    return card(title, significant(float(cost.amount)), cost.currency, range)
+    return card(title, significant(float(cost.amount)), cost.currency, _cost_range(cost, language))
+
+
+def _cost_range(cost: Money | Cost, language: Language) -> str:
+    """Return the range of a cost as text; empty if it is exact."""
+    if not isinstance(cost, Cost) or format_amount(cost.low) == format_amount(cost.high):
+        return ""
+    return language.text("web.range", low=format_amount(cost.low), high=format_amount(cost.high))
 
 
 def rows(answer: RecommendAnswer, language: Language) -> list[dict[str, Any]]:
@@ -51,15 +58,17 @@ def rows(answer: RecommendAnswer, language: Language) -> list[dict[str, Any]]:
 def _row(one: Candidate, answer: RecommendAnswer, language: Language) -> dict[str, Any]:
     is_service = answer.kind == "service"
     unit = one.cost_per_million_tokens or one.cost_per_thousand_samples
-    cost = one.cost_per_month.amount if is_service else one.cost.amount
+    cost = one.cost_per_month if is_service else one.cost
+    late, format_late = (user_wait(one), format_seconds) if is_service else (one.run_time, format_duration)
     return {
-        "gpu": one.gpu, "name": f"{one.gpus}× {one.gpu_name}", "best": one == answer.answer,
+        "gpu": one.gpu, "name": f"{gpu_count_label(one.gpus).replace('x', '×')} {one.gpu_name}", "best": one == answer.answer,
         "machine": one.instance if one.machines == 1 else f"{one.machines}× {one.instance}",
         "provider": one.provider, "region": one.region, "term": language.text(f"term.{one.term}"),
         "speed": significant(one.throughput.value), "unit": one.throughput.unit, "speed_raw": one.throughput.value,
-        "late": format_seconds(user_wait(one).value) if is_service else format_duration(one.run_time.value),
-        "late_raw": user_wait(one).value if is_service else one.run_time.value,
-        "cost": format_amount(cost), "currency": one.cost.currency, "cost_raw": float(cost),
+        "speed_range": range_text(one.throughput, significant, language),
+        "late": format_late(late.value), "late_raw": late.value, "late_range": range_text(late, format_late, language),
+        "cost": format_amount(cost.amount), "currency": one.cost.currency, "cost_raw": float(cost.amount),
+        "cost_range": _cost_range(cost, language),
         "hour": format_amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
         "each": format_amount(unit.amount) if unit else "", "each_raw": float(unit.amount) if unit else 0.0,
         "keeps": f"{one.keeps_limits:.0%}", "keeps_raw": one.keeps_limits,

@@ -11,7 +11,7 @@ from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.charts.serving import METRICS, curve_picture
 from whichgpu.surface.commands.render.serving import has_single_token_answers
-from whichgpu.surface.web.panels.cards import Card, figure_card
+from whichgpu.surface.web.panels.cards import Card, figure_card, range_text
 
 
 def server_charts(serving: ServingAnswer, language: Language) -> dict[str, Spec]:
@@ -25,7 +25,10 @@ def server_content(serving: ServingAnswer, language: Language) -> dict[str, Any]
     times = [
         {
             "name": language.text(f"chart.serving-{metric}"),
-            "at": [format_seconds(getattr(serving, metric)[f"p{one:g}"].value) for one in PERCENTILES],
+            "at": [
+                (format_seconds(figure.value), range_text(figure, format_seconds, language))
+                for figure in (getattr(serving, metric)[f"p{one:g}"] for one in PERCENTILES)
+            ],
         }
         for metric in _metrics(serving)
     ]

@@ -207,7 +207,10 @@ def _schemas() -> dict[str, Any]:
     choices = {"type": "array", "items": words}
     kind = {"anyOf": [{"type": "string", "enum": list(error_kinds())}, words]}  # A later release may have more kinds.
     values = {"kind": kind, "message": words, "hint": {"type": ["string", "null"]}, "choices": choices}
-    error = {"type": "object", "required": list(values), "properties": values}
+    one = {"type": "object", "required": list(values), "properties": values}
+    error = {**one, "properties": {**values, "fields": {"type": "object", "additionalProperties": one}}}
+    job = "FkGroKb0R3LtPkOY"
+    url = f"{PREFIX}/jobs/{job}"
     number = {"type": "number"}
     figure = {"value": number, "low": number, "high": number, "unit": words, "basis": words, "sources": choices}
     return {
@@ -232,6 +235,10 @@ def _schemas() -> dict[str, Any]:
             "type": "object",
             "required": ["id", "state", "done", "url"],
             "properties": {"id": words, "state": words, "done": number, "url": words, "events": words, "result": words},
+            "example": {"id": job, "state": "running", "done": 0.5, "url": url, "events": f"{url}/events"},
         },
-        "Upload": {"type": "object", "required": ["id", "bytes"], "properties": {"id": words, "bytes": {"type": "integer"}}},
+        "Upload": {
+            "type": "object", "required": ["id", "bytes"], "properties": {"id": words, "bytes": {"type": "integer"}},
+            "example": {"id": "Zk3vQ0aT1mX8bLrd", "bytes": 51234},
+        },
     }  # fmt: skip

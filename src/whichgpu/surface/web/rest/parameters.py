@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+from whichgpu.api.context import Context
 from whichgpu.api.request.field import Field
+from whichgpu.api.request.invalid_fields import field_errors
 from whichgpu.api.request.kinds import COLLECTION_TYPES, Names, Span
 from whichgpu.api.request.read import read_field
 from whichgpu.base.dates import parse_as_known
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
@@ -18,8 +20,17 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.command_replies import catalog as catalog_as_known
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import query_pairs
-from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS, PAGING, Endpoint, by_any_name, fields, max_items, parameter_name
-from whichgpu.workload.field_errors import invalid_field
+from whichgpu.surface.web.rest.endpoints import (
+    MODEL_FIELDS,
+    PAGING,
+    Endpoint,
+    by_any_name,
+    command_of,
+    fields,
+    max_items,
+    parameter_name,
+)
+from whichgpu.workload.field_errors import combine_errors, invalid_field
 
 MAX_CHARACTERS = 100_000  # Largest number of characters in one value.
 AS_KNOWN = "catalog_as_known"
@@ -47,23 +58,31 @@ def from_body(body: bytes) -> Values:
 
 
 def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
-    """Return the command request that REST parameters describe; raise for an unknown one, or two values for a single field."""
+    """Return the command request that REST parameters describe; raise one error for all that are unknown, doubled or invalid."""
     fields_by_name = by_any_name(endpoint)
     as_known = values.get(AS_KNOWN)
     # Models are checked in the same catalog in which the command will look them up.
     catalog = catalog_as_known(parse_as_known(str(as_known[0]), date.today()) if as_known else None)
     request: dict[str, Any] = {}
+    problems: dict[str, WhichGpuError] = {}
     for name, texts in values.items():
         field = fields_by_name.get(name)
-        if field is None:
-            raise unknown_word("field", name[:80], tuple(fields(endpoint)))
-        if endpoint.rows and field.name in PAGING:
+        if field is not None and endpoint.rows and field.name in PAGING:
             continue
-        if field.name in request:
-            raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
-        request[field.name] = _with_permitted_model(field, _value(field, texts), catalog)
-    if missing := next((name for name, field in fields(endpoint).items() if field.required and field.name not in request), None):
-        raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
+        try:
+            if field is None:
+                raise unknown_word("field", name[:80], tuple(fields(endpoint)))
+            if field.name in request:
+                raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
+            request[field.name] = _with_permitted_model(field, _value(field, texts), catalog)
+        except WhichGpuError as error:
+            problems[name] = error
+    has_unknown = any(error.kind == "unknown-field" for error in problems.values())  # It may be a misspelt required one.
+    for name, field in fields(endpoint).items():
+        if field.required and field.name not in request and name not in problems and not has_unknown:
+            problems[name] = UsageError("missing-field", msg("error.missing-field", name=name), msg("hint.missing-parameter"))
+    if problems:
+        raise combine_errors({**problems, **field_errors(command_of(endpoint).fields, request, Context(catalog))})
     return request
 
 

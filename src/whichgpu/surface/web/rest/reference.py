@@ -42,6 +42,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], language: Lang
     columns = ["web.parameter", *(["column.value"] if endpoint else []), "web.meaning"]
     heads = "".join(f'<th scope="col">{escape(language.text(id))}</th>' for id in columns)
     table = f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    table = f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}">{table}</div>'
     inside = _form(path, table, language) if endpoint else table
     return f"{head}<details><summary>{caption}</summary>{inside}</details>"
 

@@ -25,7 +25,6 @@ METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
 PAGE = "page"  # Command of a job whose answer is a part of the plan page, for an uploaded trace.
 MAX_REQUESTS = 20_000  # Largest number of requests in one job (assumed).
-FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # HTTP status of jobs without an answer.
 
 
 def api_routes() -> list[Route]:
@@ -170,8 +169,11 @@ async def job_result(request: Request, id: str) -> Response:
         return answer_response(request, job.answer)
     if job.state not in FINISHED_STATES:
         raise HttpRefusal(404, "job-unfinished", {"Retry-After": "1"})
-    seconds = f"{service_of(request).limits.job_seconds:g}"
-    raise HttpRefusal(FAILURE_STATUSES.get(job.problem or "", 500), job.problem or "lost", None, seconds=seconds)
+    if job.problem == "job-cancelled":
+        raise HttpRefusal(409, "job-cancelled")
+    if job.problem == "too-long":
+        raise HttpRefusal(422, "too-long", None, seconds=f"{service_of(request).limits.job_seconds:g}")
+    raise HttpRefusal(500, "lost")
 
 
 async def follow_job(request: Request, id: str) -> Response:

@@ -44,8 +44,10 @@ function settle(part) {
   document.dispatchEvent(new CustomEvent("answered"));
 }
 
-// Marks the invalid fields of the form as the page with the answer does.
+// Marks the invalid fields of the form as the page with the answer does, with what is wrong beneath each.
 function markFields(found) {
+  document.querySelectorAll("[data-wrong]").forEach((line) => line.remove());
+  for (const line of found.querySelectorAll("[data-wrong]")) document.getElementById(`f-${line.dataset.wrong}`)?.after(line);
   for (const field of document.querySelectorAll("form:is(.ask, .filters) [id]")) {
     const fresh = found.getElementById(field.id);
     if (!fresh) continue;
@@ -55,6 +57,14 @@ function markFields(found) {
     }
     if (field.hasAttribute("aria-invalid") && field.closest("details")) field.closest("details").open = true;
   }
+  showInvalid();
+}
+
+// Scrolls a long form to its first invalid field; the page itself stays where it is.
+export function showInvalid() {
+  const field = document.querySelector(".fields [aria-invalid=true]");
+  const box = field?.closest(".fields");
+  if (box) box.scrollTop += field.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
 }
 
 // Displays an answer that a job has rendered.

@@ -2,7 +2,7 @@
 import { drawCharts } from "./charts.js";
 import { startCopying } from "./copy.js";
 import { startDays } from "./day.js";
-import { show, startForms } from "./forms.js";
+import { show, showInvalid, startForms } from "./forms.js";
 import { startSliders } from "./sliders.js";
 import { startSorting } from "./sorting.js";
 import { startTheme } from "./themes.js";
@@ -12,6 +12,7 @@ startTheme();
 startCopying();
 startSorting();
 startForms();
+showInvalid();
 startSliders();
 startDays();
 startTraces();

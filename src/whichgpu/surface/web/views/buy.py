@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from whichgpu.api.prices import buy as verbs
@@ -10,6 +11,8 @@ from whichgpu.api.request.offers import BuyRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_amount, significant
+from whichgpu.price.card_prices import observed_price
+from whichgpu.price.own import RESIDUAL, USE, YEARS
 from whichgpu.surface.candidate_cells import money_text
 from whichgpu.surface.charts.own_rent import own_rent_picture
 from whichgpu.surface.commands.buy import row_lines, row_sentence
@@ -19,6 +22,7 @@ from whichgpu.surface.web.panels.subjects import instance_url
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words
 
+DEFAULTS = {"use": USE, "years": YEARS, "residual": RESIDUAL, "pue": 1.0, "gpus": 1}  # Values of the fields if they are empty.
 DEFAULT_NAMES = ("RTX 3090", "RTX 4090", "RTX 5090")
 USES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)  # Shares of all hours at which the chart has a point.
 
@@ -50,7 +54,8 @@ def _row(row: BuyRow, answer: BuyAnswer, language: Language) -> dict[str, Any]:
     rent, months = row.rent, row.break_even_months
     return {
         "gpu": row.gpu, "name": f"{row.gpus}× {row.gpu_name}", "purchase": money_text(row.purchase), "host": money_text(row.host),
-        "basis": language.text(f"web.price-{row.price_basis}"), "purchase_raw": float(row.purchase.amount),
+        "basis": f"{language.text(f'web.price-{row.price_basis}')} {_observed_day(row, answer)}".strip(),
+        "purchase_raw": float(row.purchase.amount),
         "own": format_amount(row.own_per_hour.amount), "own_raw": float(row.own_per_hour.amount),
         "rent": format_amount(row.rent_per_hour.amount) if row.rent_per_hour else "",
         "rent_raw": float(row.rent_per_hour.amount) if row.rent_per_hour else 0.0,
@@ -60,6 +65,12 @@ def _row(row: BuyRow, answer: BuyAnswer, language: Language) -> dict[str, Any]:
         "use_raw": row.break_even_use if row.break_even_use is not None else 9.0,
         "months": significant(months) if months else "", "lines": row_lines(row, answer),
     }  # fmt: skip
+
+
+def _observed_day(row: BuyRow, answer: BuyAnswer) -> str:
+    """Return the day on which the price of a card was observed; empty if it is the user's or a list price."""
+    observed = observed_price(row.gpu, date.fromisoformat(answer.as_of))
+    return observed.day if observed is not None and observed.basis == row.price_basis else ""
 
 
 def _label(name: str, language: Language) -> str:
@@ -72,6 +83,6 @@ def _form(page: Page) -> dict[str, Any]:
     return {
         "name": form.field("name"),
         "money": form.fields("price", "host_price", "power_price", "upkeep"),
-        "time": form.fields("use", "years", "residual", "pue", "gpus"),
+        "time": [form.field(name, example=f"{value:g}") for name, value in DEFAULTS.items()],
         "rent": form.fields("provider", "currency", "as_of"),
     }

@@ -15,6 +15,7 @@ from whichgpu.base.units import format_memory, significant
 from whichgpu.surface.commands.offers import money_text
 from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, view
+from whichgpu.surface.web.panels.cards import range_text
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, near_content, page_words
@@ -81,12 +82,13 @@ def _row(
         "price": money_text(cost.offer.price_per_gpu_hour) if cost.offer else "",
         "price_raw": float(cost.offer.price_per_gpu_hour.amount) if cost.offer else 0.0,
         "seen": cost.offer.observed_at if cost.offer else "", "provider": cost.offer.provider if cost.offer else "",
+        "term": language.text(f"term.{cost.offer.term}") if cost.offer else "", "stale": bool(cost.offer and cost.offer.stale),
         "near": near_content(estimate.evidence, estimate.evidence_error, language) if estimate else None,
     }  # fmt: skip
 
 
 def _range(figure: Figure | None, language: Language) -> str:
-    return language.text("web.range", low=significant(figure.low), high=significant(figure.high)) if figure else ""
+    return range_text(figure, significant, language, always=True) if figure else ""
 
 
 def _bar(figure: Figure | None, longest: float) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ def instance(page: Page) -> PageContent:
         "row": row,
         "sentence": machine_sentence(row),
         "facts": facts(row, language, (*HIDDEN_FACTS, "instance", "provider", "gpu_name")),
-        "parts": [name_part(language, part) for part in parts],
+        "parts": [(part.part, name_part(language, part)[1]) for part in parts],
         "offers": offered,
         "matching": matching,
         "others": [(one.provider, one.instance) for one in others],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.api.facts.fit_grid import CONTEXTS, context_lines, fit_line, is_generative
+from whichgpu.api.facts.fit_grid import context_lines, contexts_of, fit_line, is_generative
 from whichgpu.api.facts.models import models as model_facts
 from whichgpu.api.recommend.recommend_verb import recommend
 from whichgpu.api.request.field import Field
@@ -35,15 +35,16 @@ def model(page: Page) -> PageContent:
     generative = is_generative(built_in_model.id, lookups)
     task = "serve" if generative else TASK_OF_KIND.get(built_in_model.kind, "embed")
     gpu = find_gpu(catalog(), REFERENCE_GPU)
+    contexts = contexts_of(built_in_model.id, lookups) if generative else ()
     context: dict[str, Any] = {
         **page_words(language),
         "model": built_in_model,
         "task": task,
         "facts": facts(row, language, (*HIDDEN_FACTS, "name")),
-        "contexts": [f"{tokens:,}" for tokens in CONTEXTS],
+        "contexts": [f"{tokens:,}" for tokens in contexts],
         "memory": [
             (line.bits, line.precision, [format_memory(one) if one is not None else "" for one in line.needed])
-            for line in (context_lines(built_in_model.id, gpu, lookups) if generative else ())
+            for line in (context_lines(built_in_model.id, gpu, lookups, contexts) if generative else ())
         ],
         "gpus_that_fit": fit_rows(
             [fit_line(built_in_model.id, find_gpu(catalog(), one), lookups) for one in DEFAULT_GPUS] if generative else []

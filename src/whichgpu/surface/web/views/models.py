@@ -9,15 +9,17 @@ from msgspec.structs import replace
 from whichgpu.api.facts import models as verbs
 from whichgpu.api.request.catalog import ModelsRequest
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.messages import msg
 from whichgpu.surface.cells import cell_text, flat_rows, heading
+from whichgpu.surface.commands.models import SPEED_COLUMNS, fitting_headline
 from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 
 COLUMNS = ("name", "publisher", "kind", "parameters", "active_parameters", "layers", "max_context", "license", "released")
-FITTING_COLUMNS = ("name", "publisher", "parameters", "precision", "needed", "throughput.value", "released")
-NUMERIC = ("parameters", "active_parameters", "layers", "max_context", "needed", "throughput.value")
+FITTING_COLUMNS = ("name", "publisher", "parameters", "precision", "needed", *SPEED_COLUMNS, "released")
+NUMERIC = ("parameters", "active_parameters", "layers", "max_context", "needed", *SPEED_COLUMNS[:3])
 
 
 @view("models", ModelsRequest)
@@ -44,6 +46,7 @@ def models(page: Page) -> PageContent:
             (model.id, [cell_text(name, row.get(name), language) for name in names])
             for model, row in zip(answer.models, cells, strict=True)
         ],
+        "headline": fitting_headline(answer) if state["fits"] else msg("models.count", n=len(answer.models)),
         "heads": [(name, heading(name, language), sort_order(state["sort"], name), name in NUMERIC) for name in names],
     }
     return PageContent("models.html", context, command)

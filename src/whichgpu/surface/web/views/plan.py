@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.api.plan import plan_verb
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import Plain, Words
+from whichgpu.api.request.kinds import Names, Plain, Words
 from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.workloads import estimate_verb
@@ -34,7 +34,7 @@ SOLVER_SECONDS = 4.0  # Seconds that a page's plan may take; the optimality gap 
     "plan",
     PlanRequest,
     EstimateRequest,
-    extra={"what": Field(Words("kind", ("fleet", "server"))), "gpu": Field(Plain()), "hourly": Field(Plain())},
+    extra={"what": Field(Words("kind", ("fleet", "server"))), "gpu": Field(Names("gpus", many=False)), "hourly": Field(Plain())},
     defaults={"model": "llama-3.1-8b", "rate": "5/s", "curve": False},
 )
 def plan(page: Page) -> PageContent:

@@ -58,11 +58,12 @@ def prices(page: Page) -> PageContent:
     history = None if state["every_gpu"] else _history(state)
     charts = {} if history is None else {"history": history_picture(history, ", ".join(state["gpu"]), language)}
     columns = _columns(answer, state["per"], language)
+    all_notes = notes(answer, (state["per"],), state["sort"], state["max_latency"] is not None, language)
     sort = state["sort"] or "price_per_gpu_hour"
     context |= {
         "answer": answer,
         "headline": headline(answer, language),
-        "notes": notes(answer, (state["per"],), state["sort"], state["max_latency"] is not None, language),
+        "notes": [one for one in all_notes if one.id != "offers.limited"],  # A button shows more.
         "heads": [
             (name, language.text(f"offers.{name}"), SORT_FIELDS.get(name), sort_order(sort, SORT_FIELDS.get(name)))
             for name, _ in columns

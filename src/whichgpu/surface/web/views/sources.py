@@ -38,10 +38,10 @@ def sources(page: Page) -> PageContent:
     from whichgpu.api.facts import sources as verbs
 
     state, language = page.state, page.language
-    limit = page.number("limit", MAX_ROWS)
     context: dict[str, Any] = {"form": _form(page), "answer": None, "error": None}
     try:
         page.check()
+        limit = page.number("limit", MAX_ROWS)
         answer = verbs.sources(state["find"], state["table"], state["sort"], catalog())
     except WhichGpuError as error:
         return error_content("sources.html", context, error, page)

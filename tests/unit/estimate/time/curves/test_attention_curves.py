@@ -55,6 +55,23 @@ def test_attention_of_many_bytes_is_memory_bound() -> None:
     assert seconds(attention_op("decode_attention", moved=1e12), attention__bandwidth_share=0.8) == pytest.approx(1.25, rel=NEAR)
 
 
+@pytest.mark.parametrize(
+    ("role", "target", "reads"),
+    [
+        ("split", "sm_90", 1.0),
+        ("per-head", "sm_90", 3.0),  # Four more heads read at twice the speed.
+        ("per-head", "gfx942", 5.0),
+        ("per-head-amd", "sm_90", 1.0),
+        ("per-head-amd", "gfx942", 5.0),
+        ("gguf", "sm_90", 5.0),
+    ],
+)
+def test_query_heads_of_a_group_read_the_keys_once_or_each(role: str, target: str, reads: float) -> None:
+    """Five query heads share one KV head of 1 TB."""
+    op = attention_op("decode_attention", moved=1e12, role=role)
+    assert seconds(op, toy(targets=(target,)), memory__l2_speedup=2.0) == pytest.approx(reads, rel=NEAR)
+
+
 def test_decode_attention_is_split_over_sms_or_not() -> None:
     """Keys of 64 elements cost half of those of 128. 2 sequences of 5 heads: one SM per head, or each head split over all SMs."""
     quick = toy(sustained_rates={"fp16": 1e18})

@@ -133,7 +133,7 @@ def _plain_pass(
 def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number, mixed: bool | np.ndarray) -> Number:
     """Return the framework calls per kernel of a pass over `tokens` tokens: none in steps that a CUDA graph replays."""
     calls = engine.kernels.calls_per_kernel
-    if not engine.captures_graphs:
+    if not engine.captures_graphs or engine.host.launches_each_kernel:
         return calls
     largest = engine.kernels.graph_tokens
     gpt_oss = shape.experts is not None and shape.experts.bias  # It alone has experts with biases.

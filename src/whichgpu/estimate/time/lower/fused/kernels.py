@@ -119,7 +119,7 @@ class FusedKernels(msgspec.Struct):
     @property
     def paged(self) -> bool:
         """Whether attention runs in a serving engine's kernels over a paged KV cache."""
-        return self.traits.decode_attention in ("split", "per-head") and self.traits.weight_only_gemm != "gguf"
+        return self.traits.decode_attention not in ("whole", "gguf") and self.traits.weight_only_gemm != "gguf"
 
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append the attention kernel, either over a prompt or for a token, or a few drafted ones, against the KV cache.

@@ -77,13 +77,17 @@ def weight_storage(shape: Transformer, precision: str, half: str) -> WeightStora
     """Return the storage of a model's weights in a precision; under autocast an inference engine stores 16-bit weights."""
     precision = precision.removeprefix("amp-")
     precision = {"f32": "fp32"}.get(precision, ALIASES.get(precision, precision))
+    widths = dict(shape.stored_widths) if precision == shape.native else {}
     sizes: dict[str, float] = {}
     weights: dict[str, float] = {}
     for matrices in layer_matrices(shape):
         if matrices.role != "router":
-            sizes[matrices.role] = sizes.get(matrices.role, 0.0) + matrix_bytes(matrices, shape, precision)
+            width = widths.get(matrices.role)
+            size = matrix_bytes(matrices, shape, precision) if width is None else width * matrices.weights
+            sizes[matrices.role] = sizes.get(matrices.role, 0.0) + size
             weights[matrices.role] = weights.get(matrices.role, 0.0) + matrices.weights
     table = max(1, shape.vocab * shape.hidden)
     mean = sum(sizes.values()) / sum(weights.values()) if weights else float(SCHEMES["bf16"].other)
     head = table_bytes(shape, precision, table, tied=True) / table if shape.vocab or is_gguf(precision) else mean
+    head = widths.get("output", widths.get("token_embd", head))
     return WeightStorage(precision, half, tuple((role, sizes[role], weights[role]) for role in sizes), mean, head)
