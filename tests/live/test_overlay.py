@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.live.source_harness import TODAY
 from whichgpu.base.errors import UsageError
@@ -92,6 +93,13 @@ def test_contracts_in_other_currencies_and_owned_machines_without_upkeep_are_pla
     assert [(offer.price, offer.currency) for offer in overlay.offers] == [(Decimal(900000), "VND"), (Decimal(0), "EUR")]
 
 
+def test_spot_prices_have_no_discount_off_list_prices(tmp_path: Path, catalog: Catalog) -> None:
+    overlay = read_overlay(write(tmp_path, "[discounts]\naws = '50%'"), catalog, TODAY)
+    spot = replace(LISTED, provider="aws", term="spot")
+    listed, interruptible = apply_overlay([replace(spot, term="on-demand"), spot], overlay, TODAY)
+    assert (listed.price, interruptible) == (LISTED.price / 2, spot)
+
+
 def test_without_a_file_prices_are_as_listed(catalog: Catalog) -> None:
     assert read_overlay(None, catalog, TODAY) is None
     assert apply_overlay([LISTED], None, TODAY) == (LISTED,)
@@ -112,6 +120,9 @@ def test_the_file_in_the_config_directory_is_found(tmp_path: Path, catalog: Cata
         ("discounts = 3", "bad-overlay"),
         ("[discounts]\naws = 1.5", "bad-overlay"),
         ("[discounts]\naws = 'lots'", "bad-overlay"),
+        ("[discounts]\naws = '99.9%'", "bad-overlay"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '52.10 usd'", "bad-overlay"),
+        ("[[owned]]\ngpu = 'L4'\ncost = '1 usd'", "bad-overlay"),
         ("[discounts]\nasw = 0.1", "unknown-provider"),
         ("[contracts]", "unknown-key"),
         ("[contract]\nprovider = 'aws'", "bad-overlay"),

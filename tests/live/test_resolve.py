@@ -85,6 +85,7 @@ def test_a_name_of_a_cloud_is_the_variant_it_rents(
         (("aws", "f2.6xlarge", "Virtex UltraScale+ (VU47P)", 1, None), "unknown-gpu"),
         (("new", "x", "", None, None), "unknown-gpu"),
         (("azure", "Standard_ND96isr_H100_v5", "H100", 12, None), "count"),
+        (("aws", "p5.48xlarge", "A100 SXM 80GB", 8, None), "other-gpu"),
         (("aws", "p4d.24xlarge", "A100", 8, 80), "memory"),
         (("new", "x", "L4", 1, 80), "memory"),
     ],

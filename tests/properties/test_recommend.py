@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
@@ -17,6 +18,8 @@ from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.answer.ties import TIE
+from whichgpu.decide.candidates import AGE_WEIGHT, FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.requirements import Requirements
 from whichgpu.price.asof import prices_on_day
 from whichgpu.price.run import OfferTerms, RunSettings, run_cost
@@ -62,6 +65,32 @@ def test_dominated_candidate_never_wins(rank: Any) -> None:
     for one in (*answer.candidates, *answer.pareto):
         cheaper, faster = one.cost.amount < best.cost.amount, one.run_time.value < best.run_time.value * (1 - 1e-9)
         assert not (cheaper and faster), (rank, one.gpu, best.gpu)
+
+
+@cache
+def served(prices: Path | None) -> RecommendAnswer:
+    query = Requirements(gpu="RTX 2000 Ada,L4,V100 SXM 16GB,A100 SXM 80GB", gpus=(1.0, 8.0))
+    return recommend("serve", "llama-3.1-8b", query, DAY, CATALOG, own=False, overlay=prices)
+
+
+@settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["[[owned]]\ncost", "[[contract]]\nprovider = 'aws'\ninstance = 'ours'\nprice"]),
+    st.sampled_from(["V100 SXM 16GB", "L4", "A100 SXM 80GB"]),
+    st.sampled_from([1, 8]),
+    st.sampled_from([0.08, 0.2, 0.9, 4.0]),
+)
+@example("[[owned]]\ncost", "V100 SXM 16GB", 8, 0.1125)
+def test_one_more_machine_never_makes_the_pick_dearer(tmp_path: Path, offer: str, gpu: str, gpus: int, per_gpu: float) -> None:
+    """Costs are compared as the ranking does: an old price counts more, and within 3% the measured or roomier one wins."""
+    prices = tmp_path / f"prices-{abs(hash((offer, gpu, gpus, per_gpu)))}.toml"
+    prices.write_text(f"{offer} = '{per_gpu * gpus:g} usd/h'\ngpu = '{gpu}'\ngpus = {gpus}\n", encoding="utf-8")
+
+    def compared(answer: RecommendAnswer) -> float:
+        age = 0 if answer.answer.term == "owned" else answer.answer.price_age_days
+        return float(answer.answer.cost.amount) * (1 + AGE_WEIGHT * ((age > FRESH_DAYS) + (age > OLD_DAYS)))
+
+    assert compared(served(prices)) <= compared(served(None)) * TIE
 
 
 def test_front_is_a_front() -> None:

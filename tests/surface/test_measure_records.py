@@ -116,6 +116,7 @@ def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path
     [
         (VLLM, ()),  # No GPU in the file and none here.
         (VLLM, ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --gpus 2")),
+        (VLLM | {"model_id": "Qwen/Qwen2.5-72B-Instruct"}, CLAIM),  # The file says that it measured another model.
         (VLLM | {"model_id": "me/mine"}, ("--verify", "estimate serve no-such --gpu h100-sxm")),
         ("[{}]", CLAIM),
         ("", CLAIM),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from whichgpu.base.lru import LruCache
+from whichgpu.catalog.live.overlay import NAME as OWN_PRICES
 from whichgpu.decide.configurations.capacity_bound import expected_latency
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
@@ -108,8 +109,9 @@ class Candidates(msgspec.Struct, frozen=True):
         ties = (cost, hours) if rank != "time" else (-market.memory[offer], hours, cost)
         instance = market.table.column("instance")[rows]
         order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score))]
-        if rank != "time":  # GPUs that the user owns come first, at the cost of their power.
-            order = _last(order, market.terms[self.offer[order]] != "owned")
+        if rank != "time":  # GPUs that the user owns come first, at the cost of their power; a cost that the user states decides.
+            powered = (market.terms == "owned") & ~market.table.matches("source", (OWN_PRICES,))[market.rows]
+            order = _last(order, ~powered[self.offer[order]])
         if cautious and self.risky is not None:
             order = _last(order, self.risky[order])
         always = np.isinf(self.outdated_lead)

@@ -77,7 +77,8 @@ def market(
         for name, share in discounts.items():
             if (code := of_day.place(name)) is not None:
                 factor[code] = 1.0 - share
-        price = np.where(left.matches("standing", ("list",)), price * factor[left.column("provider")], price)
+        listed = left.matches("standing", ("list",)) & ~left.matches("term", ("spot",))
+        price = np.where(listed, price * factor[left.column("provider")], price)
     rate = float(exchanger.rate("USD", constraints.currency).value) if constraints.currency != "USD" else 1.0
     memory = _gpu_memory(left, catalog)
     today = constraints.day.toordinal()

@@ -18,7 +18,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Owned
 from whichgpu.price.card_prices import CardPrice, observed_price
 from whichgpu.price.filters import split_names
-from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, OwnershipCosts, host_price
+from whichgpu.price.own import POWER_PRICE, OwnershipCosts, host_price, owned_gpu_hour
 
 BUY, OWNED = "buy", "owned"  # provider ids of cards to buy and of the user's own machines
 CARDS_PER_BUILD = (1, 2, 4)
@@ -39,9 +39,9 @@ def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_pric
     offers = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]
+        hour = owned_gpu_hour(gpu.tdp_watts, one.gpus, power_price)
         for size in sorted({size for size in OWNED_SIZES if size <= one.gpus} | {one.gpus}):
-            own = OwnershipCosts(0.0, float(gpu.tdp_watts or HOST_WATTS) * size, 0.0, power_price=power_price)
-            offers.append(_offer(gpu, size, OWNED, own.power(LOAD) * own.power_price, day))
+            offers.append(_offer(gpu, size, OWNED, size * hour, day))
     return offers
 
 

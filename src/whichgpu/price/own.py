@@ -20,7 +20,17 @@ HOST_SHARE, MIN_HOST_PRICE = (
     800.0,
 )  # Price of the host as a share of its GPUs' price, and its minimum in US dollars (assumed).
 HOST_WATTS = 150.0  # Power in watts of the machine without its GPUs (assumed).
+MACHINE_GPUS = 8  # At most so many owned GPUs share one host (assumed).
 LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws under load and when idle (assumed).
+
+
+def owned_gpu_hour(watts: float | None, gpus: int, power_price: float) -> float:
+    """Return the cost of an hour's work of one of several owned GPUs (rated `watts`): its power and its share of the host's.
+
+    >>> round(owned_gpu_hour(700.0, 4, 0.1), 5)
+    0.06675
+    """
+    return ((watts or HOST_WATTS) * LOAD + HOST_WATTS / min(gpus, MACHINE_GPUS)) / 1000.0 * power_price
 
 
 class OwnershipCosts(msgspec.Struct, frozen=True):

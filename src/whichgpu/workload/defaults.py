@@ -128,22 +128,26 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return "fp32"
     vision = isinstance(shape, TracedShape) or shape.reads_images
     kind = ("vision" if vision else "language") + ("-train" if workload.training else "")
-    dated = engine_record(workload.engine or _engine(workload, shape), workload.year).usual_precisions
-    if kind in dated:
-        return dated[kind]
+    record = engine_record(workload.engine or _engine(workload, shape), workload.year)
+    if kind in record.usual_precisions:
+        return record.usual_precisions[kind]
     if workload.training and (workload.lora_rank or workload.qlora) and (denoiser(shape) or not vision):
         return "bf16"  # Frozen weights need no fp32 copy.
     if workload.training:
         return "amp-bf16"  # Trained parameters are kept in fp32.
     if vision:
         return "fp16"
+    if shape.native in GGUF_PRECISIONS and workload.engine not in (None, default_engine("gguf")):
+        return "bf16"  # Other engines do not read GGUF files.
+    if shape.native == "fp32" and record.serve.command:
+        return "bf16"  # Serving engines convert weights that are published in fp32 to 16 bits by default.
     return shape.native or "bf16"
 
 
 def _engine(workload: Workload, shape: Shape) -> str:
     if shape.file_format == "gguf":
         return default_engine("gguf")
-    if (workload.precision or "") in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
+    if (workload.precision or shape.native) in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
         return default_engine("gguf")
     return default_engine(workload.task if shape.is_generative else "any")
 

@@ -102,9 +102,11 @@ class ModelShape:
     __slots__ = ()
     is_transformer: ClassVar[bool] = False
     causal: bool = False
+    head: bool = True
     encoder_layers: int = 0
     patches: Patches | None = None
     native: str = ""
+    unknown_quantisation: str = ""
     file_format: str = ""
     stored_bytes: int = 0
     stored_widths: tuple[tuple[str, float], ...] = ()
@@ -116,8 +118,8 @@ class ModelShape:
 
     @property
     def is_generative(self) -> bool:
-        """Whether the model generates text token by token."""
-        return self.causal and self.patches is None
+        """Whether the model generates text token by token; a decoder without an output head makes embeddings."""
+        return self.causal and self.patches is None and self.head
 
     @property
     def has_kv_cache(self) -> bool:
@@ -196,6 +198,7 @@ class Transformer(ModelShape, msgspec.Struct, frozen=True):
     layer_other: int = 0  # parameters per layer not counted above: attention sinks, wide query and key norms, layer scales
     other: int = 0  # parameters outside the layers: a second tower and its projector, relative positions, classifier
     native: str = ""  # precision of the published weights or of the file's tensors: fp8, int4, mxfp4, q4_k_m; empty for bf16
+    unknown_quantisation: str = ""  # method in which the weights are published if it has no precision here, such as aqlm
     file_format: str = ""  # gguf if read from a GGUF file, which decides the default engine
     stored_bytes: int = 0  # bytes of the weights in the file it was read from; 0 if read from a config only
     stored_widths: tuple[tuple[str, float], ...] = ()  # bytes per weight in that file by the matrices' role, such as attn_q

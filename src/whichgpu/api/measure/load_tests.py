@@ -133,6 +133,10 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
     if claim is not None and (claim.workload.gpus or 1) > 1:
         raise UsageError("load-test-gpus", msg("error.load-test-gpus"), msg("hint.load-test"))
     model = stated.pop("model", None) or _model(test.model, catalog)
+    measured, claimed = model_of(test.model or "", catalog), model_of(model, catalog) if isinstance(model, str) else None
+    if measured and claimed and measured.id != claimed.id:
+        message = msg("error.load-test-other-model", name=(test.model or "")[:80], model=claimed.id)
+        raise UsageError("load-test-model", message, msg("hint.load-test"))
     fields = {"engine": test.engine, "precision": test.precision, "batch": test.batch, "seq_in": test.seq_in}
     own = {name: value for name, value in fields.items() if value is not None and (name not in stated or name == "batch")}
     return {"task": test.task, "model": model, **stated, **own}

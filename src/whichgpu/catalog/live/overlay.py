@@ -49,6 +49,7 @@ from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
 MAX_BYTES = 1 << 20  # Largest file, which people write by hand (set by judgement).
+MAX_DISCOUNT = Decimal("0.9")  # Largest discount off list prices (assumed); a higher one is most likely a slip.
 CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
@@ -105,7 +106,7 @@ def apply_overlay(offers: Iterable[Observation], overlay: Overlay | None, day: d
 
 
 def _discounted(offer: Observation, off: Decimal | None) -> Observation:
-    if not off or offer.standing != "list":
+    if not off or offer.standing != "list" or offer.term == "spot":  # Spot prices are not list prices.
         return offer
     upfront = None if offer.upfront is None else parse_price(offer.upfront * (1 - off))
     return replace(offer, price=parse_price(offer.price * (1 - off)), upfront=upfront, standing="discounted", discount=off)
@@ -219,13 +220,18 @@ def _rows(document: Mapping[str, Any], key: str, allowed: tuple[str, ...]) -> li
 
 def _share(name: str, value: object) -> Decimal:
     try:
-        return parse_discount(value)
+        share = parse_discount(value)
+        if share > MAX_DISCOUNT:
+            raise _invalid(name, msg("error.high-discount", text=str(value), most=f"{MAX_DISCOUNT:.0%}"))
+        return share
     except (ValueError, ArithmeticError) as problem:
         raise _invalid(name, msg("error.bad-discount", text=str(value))) from problem
 
 
 def _hourly(text: str) -> Money:
     money, period = parse_money(text)
+    if period is None:
+        raise _invalid("price", msg("error.price-without-period", text=text))
     return Money(money.amount / HOURS_PER_MONTH, money.currency) if period == "month" else money
 
 

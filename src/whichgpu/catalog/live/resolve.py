@@ -26,6 +26,8 @@ MEMORY_TOLERANCE = 0.12  # Tolerance between marketed, reported and decimal size
 MAX_CACHED = 200_000  # Resolved names kept in memory (set by judgement).
 MIN_GPUS, MAX_GPUS = 0.001, 100_000  # GPUs of one offer (assumed); the smallest slice sold is a sixteenth of a GPU.
 
+_MODEL_NUMBER = re.compile(r"\d{4,}")
+
 
 class ResolvedGpu(msgspec.Struct, frozen=True):
     """GPU variant of a price row and the number of GPUs; below 1 it is a slice of one."""
@@ -35,7 +37,7 @@ class ResolvedGpu(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why a price row's GPU name matches no catalog variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
+    """Why a price row's GPU name matches no catalog variant: `unknown-gpu`, `other-gpu`, `gpus`, `count` or `memory`."""
 
     reason: str
     detail: str
@@ -98,7 +100,15 @@ class Resolver:
         resolved = ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus)
         if resolved.gpus >= 1 and row.count is not None and abs(row.count - resolved.gpus) > 0.001:
             return Rejection("count", f"{row.instance}: {row.count:g} / {resolved.gpus:g}")
+        if self._is_other_generation(row.accelerator, resolved.gpu):
+            return Rejection("other-gpu", f"{row.instance}: {row.accelerator} / {resolved.gpu.name}")
         return self._with_matching_memory(row, resolved)
+
+    def _is_other_generation(self, name: str, gpu: Gpu) -> bool:
+        """Whether a row names a GPU of another architecture; clouds shorten names (RTX6000), so an equal model number is none."""
+        architectures = {one.architecture for one in self._candidates(name)}
+        numbers = set(_MODEL_NUMBER.findall(name)) & set(_MODEL_NUMBER.findall(gpu.name))
+        return bool(architectures) and gpu.architecture not in architectures and not numbers
 
     def _resold(self, row: OfferRow) -> Instance | None:
         """Return the instance of another provider that a marketplace lists as `prefix…instance` or by another name."""

@@ -51,6 +51,7 @@ from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources, unknown_seller
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note, pipeline_of
+from whichgpu.workload.hf.published import quantisation_warnings
 from whichgpu.workload.models import built_in_member
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo
@@ -122,8 +123,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             assumptions=(
                 *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
             ),
-            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload), *self._remarks(best),
-                *missing_commitments([rows[at] for at in picked.listed], screened.work)),
+            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload),
+                *(() if request.workload.training else quantisation_warnings(request.shape, best.precision)),
+                *self._remarks(best), *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing, steps), verify=verify, verify_note=verify_note,
             narrow=self._narrow(best, verify, verify_note),

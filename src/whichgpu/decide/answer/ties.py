@@ -33,7 +33,8 @@ def settle_tie(candidates: Candidates, order: Ints, screened: EvaluatedQuestion,
         return Tie(order)
     first = int(order[0])
     cost = candidates.run_cost.cost * candidates.age_factor
-    tied = order[cost[order] <= float(cost[first]) * TIE]
+    tied = order[(cost[order] <= float(cost[first]) * TIE) & (cost[order] >= float(cost[first]) / TIE)]
+    tied = tied[candidates.poorly_supported[tied] <= candidates.poorly_supported[first]]
     tied = tied[candidates.outdated[tied] <= candidates.outdated[first]]  # An old price never replaces a fresher one.
     if candidates.risky is not None:  # One that may miss a limit never replaces one that keeps it.
         tied = tied[candidates.risky[tied] <= candidates.risky[first]]

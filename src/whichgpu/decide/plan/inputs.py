@@ -35,7 +35,7 @@ from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.price.own import HOST_WATTS, POWER_PRICE, OwnershipCosts
+from whichgpu.price.own import POWER_PRICE, owned_gpu_hour
 from whichgpu.price.quotas import AccountQuota, machine_size
 from whichgpu.price.run import RunSettings
 from whichgpu.price.terms import MONTH_HOURS
@@ -43,7 +43,6 @@ from whichgpu.workload.spelling import fill_defaults, from_texts
 from whichgpu.workload.traces.reader import cached_trace
 
 DEFAULT_HEADROOM = 0.15  # Share of replicas' time kept free unless the user states another (assumed).
-POWER_USE = 0.9  # Share of its rated power that an owned GPU draws under load (assumed).
 CHANGE_COST = 0.1  # Weight of adding or removing one GPU, in US dollars per hour: 5% of two dollars per GPU hour (assumed).
 StageProgress = Callable[[str, float], None]  # The arguments are the stage's name and the share of it done.
 
@@ -176,8 +175,7 @@ def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned
         return Owned(gpu.id, gpus.gpus, inputs.in_currency(gpus.power_cost))
     text = question.filter_texts.get("power_price")
     price = POWER_PRICE if text is None else inputs.in_currency(text, DOLLAR)
-    owning = OwnershipCosts(0.0, float(gpu.tdp_watts or HOST_WATTS), 0.0, power_price=price)
-    return Owned(gpu.id, gpus.gpus, owning.power(POWER_USE) * price * inputs.market.rate)
+    return Owned(gpu.id, gpus.gpus, owned_gpu_hour(gpu.tdp_watts, gpus.gpus, price) * inputs.market.rate)
 
 
 def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequence[GpuPool]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.workload.denoisers import pipeline_of
+from whichgpu.workload.hf.published import quantisation_warnings
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, TRAINING_PRECISIONS
 from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Workload
@@ -47,7 +48,9 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstima
         from whichgpu.estimate.memory.blog2015 import blog_2015
 
         return blog_2015(workload, shape, _own_estimate(workload, shape, gpu))
-    return _own_estimate(workload, shape, gpu)
+    own = _own_estimate(workload, shape, gpu)
+    unknown = () if workload.training else quantisation_warnings(shape, workload.precision)
+    return replace(own, warnings=(*own.warnings, *unknown)) if unknown else own
 
 
 def _own_estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import msg
-from whichgpu.measure.endpoint.token_meter import EngineTokens
 from whichgpu.measure.watcher import WatchReading
+
+if TYPE_CHECKING:  # Reading an engine's metrics needs numpy, which a watch without them does not import.
+    from whichgpu.measure.endpoint.token_meter import EngineTokens
 
 ENDING = ".prom"  # The textfile collector reads no other files.
 # Metrics of the machine and of each GPU: name, type, help text.

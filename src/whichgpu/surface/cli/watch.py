@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -17,8 +18,6 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import parse_seconds
 from whichgpu.measure.clock import SystemClock
-from whichgpu.measure.endpoint.address import parse_address
-from whichgpu.measure.endpoint.token_meter import TokenMeter
 from whichgpu.measure.idle import IdleRule
 from whichgpu.measure.meter import parse_price
 from whichgpu.measure.watcher import WatchReading, WatchSettings
@@ -27,6 +26,9 @@ from whichgpu.surface.cli.meter_printers import Printer, printer_of
 from whichgpu.surface.cli.prometheus_file import check_metrics_file, write_metrics
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.meter_text import duration_text
+
+if TYPE_CHECKING:  # Reading an engine's metrics needs numpy, which a watch without them does not import.
+    from whichgpu.measure.endpoint.token_meter import TokenMeter
 
 MIN_INTERVAL, MIN_IDLE, MIN_COUNTDOWN = 0.2, 1.0, 5.0  # Smallest accepted values, in seconds.
 DURATION = value_type(Parsed(parse_seconds))
@@ -68,7 +70,7 @@ def watch(
         check_metrics_file(prometheus)
     elif endpoint:
         raise UsageError("usage", msg("error.watch-endpoint"), msg("hint.watch-endpoint"))
-    meter = TokenMeter(parse_address(endpoint)) if endpoint else None
+    meter = _token_meter(endpoint) if endpoint else None
     rule = IdleRule(idle, countdown, command=then is not None)
     settings = WatchSettings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
@@ -93,6 +95,14 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
             raise UsageError("too-short", msg("error.too-short", flag=flag, least=f"{low:g} s"), msg("hint.bad-duration"))
     if then is not None and not then.strip():
         raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
+
+
+def _token_meter(endpoint: str) -> TokenMeter:
+    """Return the meter of the tokens of the engine at an address; raise an error if it has no counters of them."""
+    from whichgpu.measure.endpoint.address import parse_address
+    from whichgpu.measure.endpoint.token_meter import TokenMeter
+
+    return TokenMeter(parse_address(endpoint))
 
 
 def _with_metrics(

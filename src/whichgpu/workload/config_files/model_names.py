@@ -35,8 +35,8 @@ def gguf_parts(name: str) -> tuple[str, str | None]:
     ('Qwen3-32B', 'q8_0')
     """
     file = re.split(r"[/\\]", name)[-1]
-    kind = _GGUF_TYPE.search(file)
-    return _GGUF_TYPE.sub("", file).removesuffix(".gguf"), _known_type(kind[1].lower()) if kind else None
+    file_type = _GGUF_TYPE.search(file)
+    return _GGUF_TYPE.sub("", file).removesuffix(".gguf"), _known_type(file_type[1].lower()) if file_type else None
 
 
 def _known_type(word: str) -> str:

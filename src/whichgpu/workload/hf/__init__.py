@@ -12,6 +12,7 @@ from whichgpu.workload.hf import encoder, families, seq2seq, towers, vision
 from whichgpu.workload.hf.decoder import decoder
 from whichgpu.workload.hf.fields import Fields, printable
 from whichgpu.workload.hf.pipelines import read_pipeline
+from whichgpu.workload.hf.published import INNER, published_precision
 from whichgpu.workload.shapes import DENOISERS, Dlrm, TracedShape, Transformer
 
 Reader = Callable[[Fields, str], Transformer]
@@ -24,8 +25,6 @@ READERS: Mapping[str, Reader] = {
     **dict.fromkeys(vision.TEXT_TOWERS, vision.text_tower),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {**families.DEFAULTS, **vision.DEFAULTS}
-# Keys of multimodal configs that contain the config of the language model.
-LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")
 MAX_NESTING = 3  # Largest number of nested config levels that are read (assumed).
 
 
@@ -43,20 +42,8 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
         return TracedShape(name, _required(fields, "table"), image, _denoiser(fields), read_pipeline(fields))
     if model_type == "dlrm":
         return _dlrm(fields)
-    return replace(_transformer(config, name), native=_native(config))
-
-
-def _native(config: Mapping[str, Any]) -> str:
-    """Return the precision of published weights from `quantization_config`; empty if it is 16-bit or unknown to us."""
-    quantization = config.get("quantization_config")
-    if not isinstance(quantization, Mapping):
-        return ""
-    method, bits = str(quantization.get("quant_method", "")).lower(), quantization.get("bits")
-    if quantization.get("load_in_4bit") is True or (bits == 4 and method in ("gptq", "awq", "auto-round", "autoround")):
-        return "int4"
-    if quantization.get("load_in_8bit") is True or bits == 8:
-        return "int8"
-    return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}.get(method, "")
+    precision, unknown = published_precision(config)
+    return replace(_transformer(config, name), native=precision, unknown_quantisation=unknown)
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
@@ -68,7 +55,7 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
         raise families.unsupported(name, model_type, families.UNSUPPORTED[model_type])
     if model_type in READERS:
         return _headed(fields, READERS[model_type](fields, model_type), model_type)
-    for key in LANGUAGE_MODEL:
+    for key in INNER:
         if outer is None or (key == "text_config" and prefix.count(".") < MAX_NESTING):
             inner = config.get(key)
             if isinstance(inner, Mapping) and (key != "thinker_config" or "text_config" in inner):

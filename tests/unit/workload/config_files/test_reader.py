@@ -148,7 +148,7 @@ def test_containers_start_the_server_of_their_image_or_command() -> None:
     [
         ("lora_llama3_1_8b", "llama-3.1-8b"),
         ("/data/Meta-Llama-3.1-8B-Instruct/", "llama-3.1-8b"),
-        ("RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b"),
+        ("RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b-fp8"),
         ("Qwen/Qwen3-8B", "qwen3-8b"),
         ("me/mine", None),
     ],

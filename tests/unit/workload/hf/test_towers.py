@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Workload
 
 LLAVA_7B: dict[str, Any] = {
     "model_type": "llava",
@@ -92,6 +96,11 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _compressed(kind: str, bits: int, group: int | None) -> dict[str, Any]:
+    weights = {"num_bits": bits, "type": kind, "group_size": group, "symmetric": True}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}}}
+
+
 @pytest.mark.parametrize(
     ("dtype", "native"),
     [
@@ -105,12 +114,64 @@ SMALL: dict[str, Any] = {
         ({"quant_method": "FP8"}, "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
         ({"quant_method": "quip", "bits": 4}, ""),
+        ({"quant_method": "gptq", "bits": "4"}, "int4"),
+        ({"quant_method": "gptq", "bits": 3}, ""),
+        ({"quant_method": "awq", "w_bit": 4}, "int4"),
+        ({"quant_method": "exl3", "bits": 4.0}, "int4"),
+        ({"quant_method": "exl3", "bits": 3.5}, ""),
+        (_compressed("int", 4, 128), "int4"),
+        (_compressed("int", 8, None), "int8"),
+        (_compressed("float", 8, None), "fp8"),
+        (_compressed("float", 4, 16), "nvfp4"),
+        (_compressed("float", 4, 32), "mxfp4"),
+        (_compressed("int", 2, 128), ""),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": 3}}, ""),
+        ({"quant_method": "compressed-tensors"}, ""),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}, "int4"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, ""),
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, "int4"),
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 3}}}, ""),
+        ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}}, "int4"),
+        ({"quant_method": "torchao", "quant_type": "float8_dynamic_activation_float8_weight"}, "fp8"),
+        ({"quant_method": "quanto", "weights": "int8"}, "int8"),
+        ({"quant_method": "quanto", "weights": "int2"}, ""),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, "fp8"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, "mxfp4"),
+        ({"quant_method": ["fp8"]}, ""),
     ],
 )
 def test_published_weights_have_the_config_s_dtype_if_known(dtype: Any, native: str) -> None:
     shape = shape_from_config(SMALL | {"quantization_config": dtype}, "m")
     assert isinstance(shape, Transformer)
     assert shape.native == native
+    assert bool(shape.unknown_quantisation) == (isinstance(dtype, dict) and not native)
+    within = shape_from_config({"model_type": "llava", "text_config": SMALL | {"quantization_config": dtype}}, "m")
+    assert (within.native, bool(within.unknown_quantisation)) == (native, bool(shape.unknown_quantisation))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "task", "precision"),
+    [
+        ("float16", "serve", "fp16"), ("torch.float16", "forward", "fp16"), ("bfloat16", "serve", "bf16"),
+        (None, "serve", "bf16"),
+        ("float32", "serve", "bf16"),  # vLLM converts fp32 weights to 16 bits.
+        ("float32", "forward", "fp32"), (["float16"], "serve", "bf16"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
+def test_the_dtype_of_a_checkpoint_is_its_precision(dtype: Any, task: Any, precision: str, key: str) -> None:
+    shape = shape_from_config(SMALL | {key: dtype}, "m")
+    assert fill_defaults(Workload(task, "m"), shape).precision == precision
+
+
+def test_a_quantisation_without_a_precision_is_a_warning() -> None:
+    shape = shape_from_config(SMALL | {"quantization_config": {"quant_method": "aqlm"}}, "m")
+    workload = fill_defaults(Workload("serve", "m"), shape)
+    (warning,) = estimate_memory(workload, shape).warnings
+    assert (warning.id, warning.values["method"], warning.values["precision"]) == ("warning.unknown-quantisation", "aqlm", "bf16")
+    assert not estimate_memory(replace(workload, precision="int4"), shape).warnings
 
 
 def test_a_bare_model_has_no_head_and_a_classifier_has_its_own() -> None:

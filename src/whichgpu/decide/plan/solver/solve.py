@@ -29,7 +29,7 @@ MAX_JOINT = 10_000  # With more share variables, tied load levels are first solv
 LEVELS_TIME = 0.75  # Share of the time in which the levels are solved one by one.
 MAX_SHARES, MIN_SHARES = 12_000, 4  # Shares of buckets in a program of some columns, and columns that each bucket may use.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
-MAX_SMALL_FLEET = 16  # Fleets of more replicas are not searched by machine numbers: their gap is smaller without that.
+MAX_SMALL_FLEET = 10  # Fleets of more replicas are not searched by machine numbers: their gap is smaller without that.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
 
 
