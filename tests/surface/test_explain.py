@@ -89,18 +89,18 @@ def test_check_is_a_test_for_ci(
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "shown"),
+    ("name", "text", "message"),
     [
         ("serve.sh", "vllm serve llama-3.1-8b --max-model-len=-5 --tensor-parallel-size=0", "--tensor-parallel-size 0 (1 ..."),
         ("serve.sh", "vllm serve llama-3.1-8b --gpu-memory-utilization=nan", "--gpu-memory-utilization nan (0 < x <= 1)"),
         ("qlora.yaml", "base_model: llama-3.1-8b\nmicro_batch_size: -5\nsequence_len: 0", "micro_batch_size -5 (1 ..."),
     ],
 )
-def test_a_file_with_impossible_numbers_passes_no_check(name: str, text: str, shown: str, tmp_path: Path) -> None:
+def test_a_file_with_impossible_numbers_passes_no_check(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     for words in (("explain", str(tmp_path / name)), ("check", str(tmp_path / name), "--gpu", "H200 SXM")):
         assert assert_refused_json(call(*words, "--json"), 2)["kind"] == "bad-workload-value"
-        assert shown in call(*words).err
+        assert message in call(*words).err
 
 
 def test_a_file_without_checkpointing_is_not_given_it(tmp_path: Path) -> None:
