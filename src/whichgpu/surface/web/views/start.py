@@ -24,7 +24,7 @@ from whichgpu.surface.web.panels.recommendation_panel import cards
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.views.shared import lookup_cache
 from whichgpu.workload.models import built_in_member
-from whichgpu.workload.tasks import TASK_OF_WORD
+from whichgpu.workload.tasks import task_of_question
 
 Question = Mapping[str, Any]
 QUESTIONS: dict[str, Question] = {
@@ -73,7 +73,7 @@ def start(page: Page) -> PageContent:
         if question is None:
             error = NoAnswer("unread-sentence", msg("error.unread-sentence"), msg("hint.unread-sentence"), EXAMPLES)
             return error_content("start.html", context, error, page, ("q",))
-        fields = {**question, "task": TASK_OF_WORD.get(question["task"], question["task"])}
+        fields = {**question, "task": task_of_question(question["task"], question)}
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
         url = _url(fields if "model" in fields else {**fields, "any_model": True}, page)
