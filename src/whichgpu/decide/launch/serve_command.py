@@ -10,7 +10,7 @@ from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.speculative import file_setup, speculative_notes, speculative_words
 from whichgpu.decide.launch.text import NodeWord, argument
-from whichgpu.workload.checkpoint_names import GGUF_TYPES, checkpoint_placeholder, gguf_file
+from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES, checkpoint_placeholder, gguf_file
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 
 GGUF = ".gguf"

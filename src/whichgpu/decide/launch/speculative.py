@@ -9,7 +9,7 @@ from collections.abc import Callable
 from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.text import argument
-from whichgpu.workload.checkpoint_names import gguf_file
+from whichgpu.workload.config_files.checkpoint_names import gguf_file
 from whichgpu.workload.decoding.speculative import Speculative
 
 EAGLE_HEADS = "path/to/eagle-heads"  # placeholder: only the user can name this checkpoint

@@ -20,7 +20,7 @@ from whichgpu.decide.launch.serve_command import checkpoint_notes, serve_line, s
 from whichgpu.decide.launch.skypilot import release_note, service
 from whichgpu.decide.launch.text import comments, yaml
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS
-from whichgpu.workload.checkpoint_names import GGUF_TYPES
+from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from whichgpu.catalog.engines.record import ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
-from whichgpu.workload.checkpoint_names import placeholder_parts
+from whichgpu.workload.config_files.checkpoint_names import placeholder_parts
 from whichgpu.workload.config_files.config import (
     COUNTS_ALLOWED,
     MAX_COUNT,
