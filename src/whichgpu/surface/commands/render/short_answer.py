@@ -62,7 +62,7 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
         return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
 
     for part, min_length in (
-        (rows, 3), (risks, 1), (changes, 1), (steps, 1), (reasons, 2), (serve, 0), (rows, 2), (changes, 0 if purchases else 1),
+        (rows, 3), (risks, 1), (changes, 1), (steps, 1), (reasons, 2), (rows, 2), (serve, 0), (changes, 0 if purchases else 1),
         (steps, 0), (rows, 1),
     ):  # fmt: skip
         while line_count() > MAX_LINES and len(part) > min_length:
