@@ -143,15 +143,15 @@ class _Reader:
 
     def figures(self, task: str) -> Iterator[tuple[str, str]]:
         """Yield the fields that the sentence states for a task: figures, a budget, GPUs and providers."""
-        known = set[str]()
+        fields_read = set[str]()
         for rule in RULES:
-            if task in rule.tasks and rule.field not in known and (match := self._take(rule.pattern)):
-                known.add(rule.field)
+            if task in rule.tasks and rule.field not in fields_read and (match := self._take(rule.pattern)):
+                fields_read.add(rule.field)
                 yield rule.field, rule.form(match[1])
         if task != "fit":
             yield from self._budget()
             yield from self._providers()
-        yield from self._gpus(may_be_owned=task != "fit", is_counted="gpus" in known)
+        yield from self._gpus(may_be_owned=task != "fit", is_counted="gpus" in fields_read)
 
     def _budget(self) -> Iterator[tuple[str, str]]:
         money = next((one for one in MONEY.finditer(self.rest) if one["sign"] or one["currency"]), None)
@@ -172,33 +172,34 @@ class _Reader:
             yield "provider", ",".join(dict.fromkeys(ids[one] for one in re.findall(rf"\b(?:{name})\b", match[1])))
 
     def _gpus(self, may_be_owned: bool, is_counted: bool) -> Iterator[tuple[str, str]]:
-        """Yield the GPUs named, as one's own after `my`, and their number where only one kind is named."""
-        named, is_owned = list[tuple[str, str]](), False
+        """Yield the GPUs in the text, as one's own after `my`, and their number where only one kind is named."""
+        matches, is_owned = list[tuple[str, str]](), False
         words, at = self.rest.split(), 0
         while at < len(words):
-            found = next(filter(None, (self._gpu(words[at : at + n]) for n in range(MAX_GPU_WORDS, 0, -1))), None)
-            if found:
+            match = next(filter(None, (self._gpu(words[at : at + n]) for n in range(MAX_GPU_WORDS, 0, -1))), None)
+            if match:
                 is_owned = is_owned or bool(OWNER & set(words[max(at - 2, 0) : at]))
-                named.append(found[:2])
-                words[at : at + found[2]] = [READ]
+                matches.append(match[:2])
+                words[at : at + match[2]] = [READ]
             at += 1
+        is_owned, counts = is_owned and may_be_owned, [count for count, _ in matches if count]
+        if not matches or (counts and not is_owned and (is_counted or len(matches) > 1)):  # One number fits one kind only.
+            return
         self.rest = " ".join(words)
-        if not named:
+        if is_owned:
+            yield "owned", ",".join(f"{count}x{name}" if count else name for count, name in matches)
             return
-        if is_owned and may_be_owned:
-            yield "owned", ",".join(f"{count}x{name}" if count else name for count, name in named)
-            return
-        yield "gpu", ",".join(dict.fromkeys(name for _, name in named))
-        if not is_counted and len(named) == 1 and named[0][0]:
-            yield "gpus", named[0][0]
+        yield "gpu", ",".join(dict.fromkeys(name for _, name in matches))
+        if counts:
+            yield "gpus", counts[0]
 
     def _gpu(self, words: list[str]) -> tuple[str, str, int] | None:
         """Return the count, the name and the number of words if the words are a GPU's name, with or without a count."""
         text = " ".join(words).strip(",;:()")
         if not re.search(r"\d|titan", text) or READ in text:
             return None
-        counted = re.fullmatch(r"(\d{1,3})(?: x |x | |x)(\S.*)", text)
-        count, name = (counted[1], counted[2]) if counted else ("", text)
+        with_count = re.fullmatch(r"(\d{1,3})(?: x |x | |x)(\S.*)", text)
+        count, name = (with_count[1], with_count[2]) if with_count else ("", text)
         for one in (name, name.removesuffix("s")):
             if matches := gpus_named(self.catalog, one, loosely=False):
                 return count, matches[0].id if len(matches) == 1 else one, len(words)

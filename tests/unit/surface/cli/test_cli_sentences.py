@@ -77,6 +77,7 @@ def test_figures_and_names_are_read_into_flags(sentence: str, command: str) -> N
         ("serve llama-3.1-8b in 90 days", "90 days", "serve llama-3.1-8b"),
         ("train resnet50 in 3 months", "3 months", "train resnet50"),
         ("train resnet50 before the next month", "month", "train resnet50"),
+        ("train resnet50 on 8 H100 and 4 A100", "8 h100 and 4 a100", "train resnet50"),
         ("chat with llama 9.9 8b", "9.9", "chat 8b"),
         ("which gpu for a mistral 8b", "8b", "chat mistral-7b"),
         ("train resnet50 for 90 epochs and 20 epochs", "20 epochs", "train resnet50 --epochs=90"),
