@@ -79,7 +79,7 @@ def installed(folder: Path) -> Path:
     run(sys.executable, "-m", "venv", str(folder / "venv"))
     pip = str(folder / "venv" / "bin" / "pip")
     pins = ("-c", str(ROOT / "constraints.txt"))
-    run(pip, "install", "-q", "--disable-pip-version-check", *pins, f"whichgpu[plot,web] @ {wheel.as_uri()}")
+    run(pip, "install", "-q", "--disable-pip-version-check", *pins, f"whichgpu[plot,web,yaml] @ {wheel.as_uri()}")
     return folder / "venv" / "bin" / "whichgpu"
 
 

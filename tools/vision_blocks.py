@@ -25,6 +25,7 @@ import pyramids
 import segmenters
 import torchvision_tasks
 import transformer_vision
+import ultralytics_models
 import video_models
 import yolo
 
@@ -47,6 +48,7 @@ FAMILIES = (
     diffusion_models,
     video_models,
     yolo,
+    ultralytics_models,
     transformer_vision,
     torchvision_tasks,
 )

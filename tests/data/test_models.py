@@ -113,6 +113,15 @@ TYPED = {
     "OPT 13B": "opt-13b",
     "bert-base-uncased": "bert-base",
     "flan-t5-xl": "flan-t5-xl",
+    "Qwen2.5-VL-7B": "qwen2.5-vl-7b",
+    "Qwen/Qwen3-VL-30B-A3B-Thinking": "qwen3-vl-30b-a3b",
+    "qwen3-coder": "qwen3-coder-30b-a3b",
+    "Kimi K2": "kimi-k2",
+    "GLM-4.6": "glm-4.5",
+    "Command R+": "command-r-plus-104b",
+    "all-MiniLM-L6-v2": "all-minilm-l6-v2",
+    "devstral-small": "mistral-small-24b",
+    "nomic-embed-text": "nomic-embed-text-v1.5",
     "dlrm": "dlrm-criteo",
 }
 FAMILIES = """llama llama4 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe deepseek_v2 deepseek_v3 gemma gemma2 gemma3 gemma3_text
@@ -194,10 +203,11 @@ def test_configs_survive_a_cache_round_trip(catalog: Catalog) -> None:
 
 
 def test_a_layer_count_is_in_every_transformer_config(catalog: Catalog) -> None:
-    keys = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "hybrid_override_pattern"}
+    keys = {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "hybrid_override_pattern"}
     for model in catalog.models:
         if model.kind == "transformer":
-            assert keys & model.config.get("text_config", model.config).keys(), model.id
+            inner = model.config.get("text_config") or model.config.get("llm_config") or model.config
+            assert keys & inner.keys(), model.id
 
 
 PLANTED: list[tuple[str, str, Callable[[Cells], object], str]] = [
@@ -227,6 +237,45 @@ def test_a_config_that_cannot_be_read_is_a_data_error_naming_the_model(copy: Pat
     with pytest.raises(DataError, match="gpt2") as caught:
         _ = Catalog(copy).models
     assert caught.value.kind == "bad-data"
+
+
+# Parameters of the safetensors files on Hugging Face, as its pages state them (llmfit's list, 2026), without buffers.
+STATED = {
+    "qwen2.5-vl-3b": 3_754_622_976,
+    "qwen2.5-vl-72b": 73_410_777_344,
+    "qwen2-vl-7b": 8_291_375_616,
+    "qwen3-vl-8b": 8_767_123_696,
+    "qwen3-vl-235b-a22b": 235_670_022_896,
+    "qwen3-coder-480b-a35b": 480_154_875_392,
+    "command-r-plus-104b": 103_810_674_688,
+    "command-a-111b": 111_057_580_032,
+    "mistral-small-3.1-24b": 24_011_361_280,
+    "nemotron-nano-9b-v2": 8_888_227_328,
+    "nemotron-3-nano-30b-a3b": 31_577_937_344,
+    "granite-4.0-h-tiny": 6_939_037_248,
+    "falcon-h1-34b": 33_642_516_224,
+    "lfm2-2.6b": 2_569_272_320,
+    "hunyuan-a13b": 80_393_183_232,
+    "seed-oss-36b": 36_151_104_512,
+    "llava-v1.6-mistral-7b": 7_566_747_648,
+    "internvl3-8b": 7_944_373_760,
+    "llama-3.2-11b-vision": 10_670_220_835,
+    "nomic-embed-text-v1.5": 136_731_648,
+    "falcon-mamba-7b": 7_272_665_088,
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), STATED.items())
+def test_parameters_are_those_stated_on_hugging_face(catalog: Catalog, name: str, parameters: int) -> None:
+    model = next(model for model in catalog.models if model.id == name)
+    assert count_parameters(shape_from_config(model.config, name)).total == model.parameters == parameters
+
+
+def test_repositories_are_of_known_models_and_no_model_has_them_as_its_own(catalog: Catalog) -> None:
+    own = {alias for model in catalog.models for alias in model.aliases}
+    assert {row.model for row in catalog.repositories} <= {model.id for model in catalog.models}
+    assert sum(len(row.repositories) for row in catalog.repositories) > 6_000
+    assert not own & {name for row in catalog.repositories for name in row.repositories}
 
 
 FROZEN = 53_120  # scales and offsets of a ResNet-50's batch normalisations, which torchvision's detectors freeze and do not count

@@ -1,4 +1,4 @@
-"""`fit`, `estimate` and `recommend` give the same memory for the same request on the same GPU."""
+"""`fit`, `estimate`, `recommend` and `plan` give the same memory for the same request on the same GPU."""
 
 from __future__ import annotations
 
@@ -61,3 +61,22 @@ def _same_memory(question: tuple[str, str, dict[str, Any]], gpu: str) -> bool:
     best = next(one for one in answer.candidates if one.gpu == gpu)
     assert [getattr(best, name) for name in FIGURES] == [fitted.memory, fitted.memory_device, fitted.needed]
     return True
+
+
+@settings(max_examples=examples(3))
+@given(
+    st.sampled_from(("llama-3.1-8b", "qwen2.5-7b", "gemma-3-4b")),
+    st.sampled_from(("l40s", "h100-sxm", "a100-sxm-80gb")),
+    st.integers(64, 4000),
+    st.integers(16, 500),
+)
+def test_plan_gives_the_memory_of_estimate_and_fit(model: str, gpu: str, seq_in: int, seq_out: int) -> None:
+    lengths: dict[str, Any] = {"seq_in": seq_in, "seq_out": seq_out}
+    plan = wg.plan(model, rate="1/s", gpu=gpu, **lengths, simulate=False, curve=False)
+    for group in plan.groups:
+        layout = {"gpus": group.gpus_per_copy, "parallel": {"tp": group.gpus_per_copy}}
+        request: dict[str, Any] = {"precision": group.precision, "batch": 1, **lengths, **layout}
+        alone = estimate("serve", model, gpu=group.gpu, **request)
+        fitted = fit_model(model, group.gpu, task="serve", **request)
+        assert (group.memory, group.memory_device) == (alone.memory, alone.memory_device)
+        assert (group.memory, group.memory_device) == (fitted.memory, fitted.memory_device)

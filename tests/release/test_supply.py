@@ -98,6 +98,14 @@ def test_digests_are_of_the_pinned_versions(kind: str) -> None:
     assert "://" not in text
 
 
+def test_the_environment_that_runs_the_tool_reads_yaml() -> None:
+    """`whichgpu explain qlora.yaml`, an example of the help, works without another installation."""
+    extras = {kind: set(KINDS[kind]) for kind in KINDS}
+    assert "pyyaml" in closure(*extras["run"])
+    installed = re.findall(r'packages="\.\[([a-z,]+)\]"', (ROOT / "tools" / "environment").read_text(encoding="utf-8"))
+    assert [set(one.split(",")) for one in installed] == [extras["run"], extras["dev"], extras["long"]]
+
+
 @pytest.mark.long
 def test_a_package_that_is_not_the_pinned_file_is_never_installed(tmp_path: Path) -> None:
     for name in ("tools", "src"):

@@ -88,6 +88,31 @@ def test_check_is_a_test_for_ci(
     assert text.code == code
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("serve.sh", "vllm serve llama-3.1-8b --max-model-len=-5 --tensor-parallel-size=0", "--tensor-parallel-size 0 (1 ..."),
+        ("serve.sh", "vllm serve llama-3.1-8b --gpu-memory-utilization=nan", "--gpu-memory-utilization nan (0 < x <= 1)"),
+        ("qlora.yaml", "base_model: llama-3.1-8b\nmicro_batch_size: -5\nsequence_len: 0", "micro_batch_size -5 (1 ..."),
+    ],
+)
+def test_a_file_with_impossible_numbers_passes_no_check(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    for words in (("explain", str(tmp_path / name)), ("check", str(tmp_path / name), "--gpu", "H200 SXM")):
+        assert assert_refused_json(call(*words, "--json"), 2)["kind"] == "bad-workload-value"
+        assert message in call(*words).err
+
+
+def test_a_file_without_checkpointing_is_not_given_it(tmp_path: Path) -> None:
+    text = "base_model: llama-3.1-8b\nsequence_len: 8192\nadapter: lora\nlora_r: 16\ngradient_checkpointing: false\n"
+    (tmp_path / "lora.yaml").write_text(text)
+    answer = call("explain", str(tmp_path / "lora.yaml"), "--gpu", "H100 SXM", "--json").json()
+    fields = answer["config"]["fields"]
+    assert (fields["checkpointing"], fields["micro_batch"], fields["batch"]) == ("none", 1, 1)
+    assert [row["checkpointing"] for row in answer["fit"]["gpus"]] == ["none"]
+    assert answer["fit"]["needed"]["value"] > 60 * 1024**3
+
+
 def test_check_needs_a_gpu_and_a_price_per_hour(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B\n")
     assert_refused(call("check", str(tmp_path / "serve.sh")), 2)

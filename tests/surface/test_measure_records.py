@@ -42,6 +42,16 @@ def scaled(factor: float, document: dict[str, Any] = VLLM) -> dict[str, Any]:
     )
 
 
+def test_a_file_of_too_many_load_tests_is_refused_before_any_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whichgpu.api.measure.load_tests.estimate_workload", lambda *_: pytest.fail("estimated"))
+    path = written(tmp_path, [VLLM] * 501)
+    assert assert_refused_json(call("measure", "--import", path, *CLAIM, "--json"), 2)["kind"] == "load-test-unusable"
+    path = written(tmp_path, VLLM | {"completed": 10**400})
+    assert assert_refused_json(call("measure", "--import", path, *CLAIM, "--json"), 2)["kind"] == "load-test-unusable"
+
+
 def test_a_load_test_changes_estimates_is_named_in_them_listed_and_forgotten(tmp_path: Path) -> None:
     reply = call("measure", "--import", written(tmp_path, scaled(1.3)), *CLAIM, "--json")
     assert reply.code == 0, reply.err

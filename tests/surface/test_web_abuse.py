@@ -73,6 +73,18 @@ def test_bodies_too_large_or_packed_are_refused_unread(small: Server) -> None:
     small.answers_others()
 
 
+def test_a_body_with_two_lengths_is_refused_and_nothing_after_it_is_read(small: Server) -> None:
+    after = b"GET /api/v1/gpus?name=T4 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    body = b'14\r\n{"model":"bert-base"}\r\n0\r\n\r\n'
+    with small.connect() as bare:
+        bare.sendall(POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + body + after)
+        bare.settimeout(5)
+        reply = b"".join(iter(lambda: bare.recv(65536), b""))  # until it hangs up
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert reply.count(b"HTTP/1.1 ") == 1
+    small.answers_others()
+
+
 def test_a_slow_sender_is_hung_up_on(small: Server) -> None:
     with ExitStack() as stack:
         heads = [stack.enter_context(small.connect()) for _ in range(50)]

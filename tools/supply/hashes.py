@@ -18,7 +18,7 @@ import httpx
 from supply.closure import ROOT, TOOLS, closure, pins
 
 INDEX = "https://pypi.org/simple"
-RUN = ("plot", "web")
+RUN = ("plot", "web", "yaml")
 KINDS: Mapping[str, tuple[str, ...]] = {"run": RUN, "dev": ("dev", *RUN), "long": ("long", "dev", *RUN)}
 _FILE = re.compile(r'<a[^>]*href="[^"#]*#sha256=([0-9a-f]{64})"[^>]*>([^<]+)</a>')
 

@@ -37,6 +37,15 @@ class Model(msgspec.Struct, frozen=True):
         return model_names(self.id, self.name, self.aliases)
 
 
+class Repositories(msgspec.Struct, frozen=True):
+    """Repositories on Hugging Face whose models have the sizes of a built-in one."""
+
+    model: str
+    repositories: tuple[str, ...]
+    sources: tuple[str, ...]
+    recorded: str
+
+
 def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
     """Return all names of a model, without duplicates.
 

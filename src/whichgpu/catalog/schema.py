@@ -18,6 +18,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "name_parts": ("provider", "kind", "part", "applies_to"),
     "prices": ("provider", "instance", "regions", "gpus", "term", "payment", "includes", "currency", "observed"),
     "exchange": ("currency", "date"),
+    "repositories": ("model",),
     "latencies": ("city", "provider", "region", "observed"),
 }
 

@@ -16,7 +16,7 @@ from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.gpu import Gpu, UnsupportedGpu, build_gpu
 from whichgpu.catalog.host import Cpu, Instance, Provider, Region, Source, build_cpu, build_instance, build_region
-from whichgpu.catalog.model import Model, build_model
+from whichgpu.catalog.model import Model, Repositories, build_model
 from whichgpu.catalog.pricing import (
     Discount,
     DollarExchangeRate,
@@ -68,6 +68,7 @@ class Catalog:
     regions: tuple[Region, ...] = _table("regions", Region, build_region)
     providers: tuple[Provider, ...] = _table("providers", Provider)
     models: tuple[Model, ...] = _table("models", Model, build_model)
+    repositories: tuple[Repositories, ...] = _table("repositories", Repositories)
     discounts: tuple[Discount, ...] = _table("discounts", Discount, build_discount)
     exchange: tuple[DollarExchangeRate, ...] = _table("exchange", DollarExchangeRate)
     latencies: tuple[MeasuredLatency, ...] = _table("latencies", MeasuredLatency)

@@ -137,6 +137,8 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return "amp-bf16"  # Trained parameters are kept in fp32.
     if vision:
         return "fp16"
+    if shape.native in GGUF_PRECISIONS and workload.engine not in (None, default_engine("gguf")):
+        return "bf16"  # Other engines do not read GGUF files.
     if shape.native == "fp32" and record.serve.command:
         return "bf16"  # Serving engines convert weights that are published in fp32 to 16 bits by default.
     return shape.native or "bf16"
@@ -145,7 +147,7 @@ def _precision(workload: Workload, shape: Shape) -> str:
 def _engine(workload: Workload, shape: Shape) -> str:
     if shape.file_format == "gguf":
         return default_engine("gguf")
-    if (workload.precision or "") in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
+    if (workload.precision or shape.native) in GGUF_PRECISIONS and not workload.training and not denoiser(shape):
         return default_engine("gguf")
     return default_engine(workload.task if shape.is_generative else "any")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from whichgpu.catalog.model import model_key
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.fields import printable
 from whichgpu.workload.model_files.bounded_read import read_config
+from whichgpu.workload.model_files.repository_names import repository_model
 from whichgpu.workload.shapes import Mlp, Shape
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
     exact = [model for model in catalog.models if name in model.names]
     matches = exact or [model for model in catalog.models if key and key in map(model_key, model.names)]
     if not matches:
-        return library_model(name, catalog)
+        return library_model(name, catalog) or repository_model(name, catalog)
     if len(matches) > 1:
         choices = tuple(model.id for model in matches)
         message = msg("error.ambiguous-model", name=name)
@@ -166,7 +168,9 @@ def _pipeline_tables(model: Model) -> tuple[str, ...]:
 def family_member(name: str, catalog: Catalog) -> Model | None:
     """Return the newest built-in model whose name has every typed word, such as 70b; None if there is none.
 
-    It is also None if the models with these words differ in size. `built_in` finds the names that a model has as its own.
+    With a size, names with further words such as vl or coder are meant only if there are no others; a size alone means one of the
+    family that most repositories are based on. It is None if the models with these words differ in size. `built_in` finds the
+    names that a model has as its own.
     """
     typed = _name_words(name)
     families = [model for model in catalog.models if model.kind in FAMILY_KINDS and typed and typed <= _name_words(model.id)]
@@ -174,6 +178,15 @@ def family_member(name: str, catalog: Catalog) -> Model | None:
         families = [model for model in families if _sizes(_name_words(model.id)) == sizes]
     if len({_sizes(_name_words(model.id)) for model in families}) != 1:
         return None
+    if sizes:
+        fewest = min(_further_words(model, typed) for model in families)
+        families = [model for model in families if _further_words(model, typed) == fewest]
+    if typed == sizes:
+        based = {row.model: len(row.repositories) for row in catalog.repositories}
+        counts = Counter[str]()
+        for model in families:
+            counts[_family(model)] += based.get(model.id, 0)
+        families = [model for model in families if _family(model) == counts.most_common(1)[0][0]]
     newest = max(model.released for model in families)
     members = [model for model in families if model.released == newest]
     return members[0] if len(members) == 1 else None
@@ -193,6 +206,17 @@ def _name_words(name: str) -> frozenset[str]:
         versioned = re.fullmatch(r"([a-z]{2,})([0-9].*)", word)
         words |= set(versioned.groups()) if versioned else {word}
     return frozenset(words - {""})
+
+
+def _family(model: Model) -> str:
+    """Return the letters that a model's id begins with: qwen of qwen2.5-7b."""
+    return re.split(r"[^a-z]", model.id, maxsplit=1)[0]
+
+
+def _further_words(model: Model, typed: frozenset[str]) -> int:
+    """Return the number of words of letters in a model's id beside the typed ones, its family not counted."""
+    words = {word for word in _name_words(model.id) - typed - {_family(model)} if word.isalpha()}
+    return len(words)
 
 
 def _sizes(words: frozenset[str]) -> frozenset[str]:

@@ -102,6 +102,7 @@ class ModelShape:
     __slots__ = ()
     is_transformer: ClassVar[bool] = False
     causal: bool = False
+    head: bool = True
     encoder_layers: int = 0
     patches: Patches | None = None
     native: str = ""
@@ -117,8 +118,8 @@ class ModelShape:
 
     @property
     def is_generative(self) -> bool:
-        """Whether the model generates text token by token."""
-        return self.causal and self.patches is None
+        """Whether the model generates text token by token; a decoder without an output head makes embeddings."""
+        return self.causal and self.patches is None and self.head
 
     @property
     def has_kv_cache(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
@@ -55,6 +55,18 @@ TASK_TRAITS: Mapping[Task, TaskTraits] = {
 TASKS: tuple[Task, ...] = tuple(TASK_TRAITS)
 # Tasks for which GPUs are rented: runs that end, and services.
 RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)
-# Words for which `recommend` has a task: a chat is a service for one user, pictures are made in batches.
-TASK_OF_WORD: Mapping[str, Task] = {"chat": "serve", "images": "batch"}
+# Words for which `recommend` has a task: a chat is a service for one user, pictures are made in batches, a reranker reads pairs
+# as an embedding model reads texts, and speech is transcribed as it arrives.
+TASK_OF_WORD: Mapping[str, Task] = {"chat": "serve", "images": "batch", "rerank": "embed", "transcribe": "serve"}
 RECOMMEND_TASKS = (*RUN_TASKS, *TASK_OF_WORD)
+ARRIVALS = ("rate", "people", "ttft_max", "tpot_max")  # fields of a service, whose requests arrive over time
+
+
+def task_of_question(word: str, fields: Collection[str]) -> str:
+    """Return the task that `recommend` is asked for; texts to embed that arrive at a rate are a service.
+
+    >>> task_of_question("embed", ("rate",)), task_of_question("rerank", ()), task_of_question("chat", ())
+    ('serve', 'embed', 'serve')
+    """
+    task = TASK_OF_WORD.get(word, word)
+    return "serve" if task == "embed" and set(ARRIVALS) & set(fields) else task

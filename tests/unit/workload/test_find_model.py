@@ -34,6 +34,7 @@ class BuiltIn:
 
 
 class Shelf:
+    repositories = ()
     models = (
         BuiltIn("opt-1.3b", ("opt-1.3b", "OPT 1.3B", "facebook/opt-1.3b", "opt"), TINY),
         BuiltIn("opt-13b", ("opt-13b", "OPT 13B", "facebook/opt-13b", "opt"), TINY | {"hidden_size": 128}),

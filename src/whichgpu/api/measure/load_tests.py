@@ -25,7 +25,7 @@ from whichgpu.measure import records
 from whichgpu.measure.bench.runner import LeftOut
 from whichgpu.measure.load_tests.formats import is_load_test, read_load_tests
 from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile
-from whichgpu.measure.physics import find_problems
+from whichgpu.measure.physics import MAX_CASES, find_problems
 from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, StepResult, with_digest
 from whichgpu.workload.config_files.model_names import model_of
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
@@ -57,6 +57,12 @@ def import_load_tests(
     except OSError as problem:
         message = msg("error.record-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("record-unreadable", message, msg("hint.bad-record")) from problem
+    if len(tests) > MAX_CASES:
+        raise UsageError(
+            "load-test-unusable",
+            msg("error.load-test-unusable", name=path.name, why=msg("record.too-many", most=MAX_CASES)),
+            msg("hint.load-test"),
+        )
     gpu = _gpu(tests, claim, catalog)
     lookups = lookup_cache(catalog, own=False)
     steps: list[StepResult] = []

@@ -10,7 +10,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.workload.kinds import Word
-from whichgpu.workload.tasks import RECOMMEND_TASKS, TASK_OF_WORD
+from whichgpu.workload.tasks import RECOMMEND_TASKS, task_of_question
 
 if TYPE_CHECKING:
     from whichgpu.api.request.recommend import RecommendRequest
@@ -32,7 +32,7 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     names = [name for name in request if name in Requirements.__struct_fields__]
     query = Requirements(**read(RecommendRequest, request, context.spell, names))
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
-    task = TASK_OF_WORD.get(word, word)
+    task = task_of_question(word, [name for name, value in request.items() if value is not None])
     parsed = workload({"model": ANY_MODEL.name, **request, "task": task}, context.spell, without=("gpu", "gpus"))
     lookups = context.lookups_for(not request.get("no_own_measurements"))
     if word == "images":

@@ -26,4 +26,4 @@ class ExplainRequest(DataRequest, total=False):
 class CheckRequest(ExplainRequest, total=False):
     """Request to check that the workload of a config file still fits its GPUs and a budget."""
 
-    budget: Annotated[Price | None, Field(Quantity("usd/h"), "MONEY", "option.check-budget", example="2usd/h")]
+    budget: Annotated[Price | None, Field(Quantity(""), "MONEY", "option.check-budget", example="2usd/h")]

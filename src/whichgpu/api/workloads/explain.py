@@ -20,7 +20,7 @@ from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.config_files.config import ConfigWorkload
+from whichgpu.workload.config_files.config import ConfigWorkload, impossible
 from whichgpu.workload.config_files.model_names import model_of
 from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload, text_workload
 from whichgpu.workload.config_files.training import with_batch
@@ -46,6 +46,8 @@ def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     """Return the workload of a config file, what it needs, which GPUs have it, and how fast it runs on those named."""
     values = read(ExplainRequest, request, context.spell)
     name, stated = _read_config(values)
+    if stated.invalid:
+        raise impossible(name, stated)
     config = _with_overrides(stated, values, context.catalog)
     parsed = from_object(config.fields)
     names = values.get("gpu", ())

@@ -63,11 +63,19 @@ def _within(workload: Workload, tpot: Floats, ttft: Floats, tpot_margin: float =
 
 
 def expected_latency(workload: Workload, one: Configuration) -> tuple[float, float]:
-    """Return seconds to the first token and between tokens at the workload's request rate, from simulation if there is one."""
+    """Return seconds to the first token and between tokens at the workload's request rate, from simulation if there is one.
+
+    Without a rate, each of the users asks again once answered: nobody waits longer than a step of the others, and of the prefills
+    in `one.seconds` a user's own is not between their tokens.
+    """
     if one.simulation is not None:
         return one.simulation.ttft, one.simulation.tpot
     ttft = one.ttft or 0.0
-    if workload.rate is None or not one.capacity:
+    if workload.rate is None:
+        tpot = one.seconds - one.prefill / _output_tokens(workload)
+        waited = tpot if (workload.batch or 1) > 1 else 0.0
+        return one.prefill + waited if one.prefill else ttft, tpot
+    if not one.capacity:
         return ttft, one.seconds
     replicas = max(one.min_replicas, ceil(workload.rate / one.capacity - 1e-9))
     return ttft, tpot_at_rate(workload, one, workload.rate / replicas)

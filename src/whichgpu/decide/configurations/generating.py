@@ -215,6 +215,7 @@ def _of_replica(
     if device not in replica.service_rates:
         replica.service_rates[device] = _service_rates(workload, sizes, tpot, ttft)
     prefill, bounds, capacity, ttft = replica.service_rates[device]
+    tpot = _between_tokens(workload, tpot, prefill)
     reachable = allowed | _reachable(replica.need[0], usable, workload) if workload.rate is not None else allowed
     bound = float(np.where(reachable, bounds, 0.0).max()) * dp
     capacity = capacity * dp
@@ -231,7 +232,12 @@ def _service_rates(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats
     """Return the rates that one replica sustains as a service at each batch."""
     prefill = _prefill(workload, sizes, tpot, ttft)
     bounds = _rate_bounds(workload, sizes, tpot, ttft, prefill)
-    return ServiceRates(prefill, bounds, *safe_rates(workload, sizes, tpot, ttft))
+    return ServiceRates(prefill, bounds, *safe_rates(workload, sizes, _between_tokens(workload, tpot, prefill), ttft))
+
+
+def _between_tokens(workload: Workload, step: Floats, prefill: float) -> Floats:
+    """Return seconds between a user's tokens; without a rate, of the prefills in `step` the user's own is not among them."""
+    return step - prefill / max(1, workload.seq_out or 1) if workload.rate is None else step
 
 
 def _prefill(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats) -> float:

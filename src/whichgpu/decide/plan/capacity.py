@@ -19,6 +19,8 @@ from whichgpu.decide.roles.worker_rates import Requests, WorkerRates, decode_rat
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, inference_pass, pass_breakdown
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.kv_transfer import port_of
 from whichgpu.estimate.serving.fleet.pools import Role
@@ -104,12 +106,23 @@ def replica_capacities(
         for tp in TENSOR_PARALLEL:
             mine = [place for place in places if max_tp[place] >= tp]
             if mine and divides_evenly(workload, shape, tp, 1, 1):
-                sized = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
+                sized = one_sequence(workload, tp)
                 able, marked = [kinds[place] for place in mine], [split[place] for place in mine]
                 of_degree = _of_degree(request, sized, shape, buckets, objectives, able, marked)
                 for place, own in zip(mine, of_degree, strict=True):
                     replicas[place] += own
     return replicas
+
+
+def one_sequence(workload: Workload, tp: int) -> Workload:
+    """Return the workload of one replica on `tp` GPUs that serves one sequence."""
+    return replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
+
+
+def replica_memory(request: WorkloadRequest, replica: ReplicaCapacity, gpu: Gpu) -> MemoryEstimate:
+    """Return the memory of one GPU of a replica as `estimate` gives it for one sequence of the traffic's mean lengths."""
+    workload = one_sequence(with_precision(request.workload, replica.precision, request.stated), replica.tp)
+    return estimate_memory(workload, request.shape, gpu)
 
 
 def _of_degree(

@@ -53,6 +53,8 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     role: str = "both"
     price_observed_at: str = ""  # day its price was last seen; empty if owned
     gpus_per_machine: int = 0
+    memory: Figure | None = None  # what the engine needs on each GPU for one sequence, as `estimate` gives it; None if unknown
+    memory_device: Figure | None = None  # the same with CUDA context and all that the engine reserves
 
 
 class BillRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.market import Market
-from whichgpu.decide.plan.capacity import ReplicaCapacity
+from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_memory
 from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, HourPoint, JobRow, LevelRow, OwnedRow, Serves, money
 from whichgpu.decide.plan.simulate import max_batch, replica_range
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel
@@ -77,6 +77,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         start = formulation.first_buckets[column.model]
         rates = problem.demand[level] * shares
         rate = float(rates.sum())
+        memory = replica_memory(model.request, column.replica, gpu_pool.gpu)
         amount, low, high = (money(price * factor, self.currency).amount for factor in (1.0, step_range.low, step_range.high))
         return GroupRow(
             model=model.name,
@@ -102,6 +103,8 @@ class AnswerRows(msgspec.Struct, frozen=True):
             because=(self._reason(j, rate / busy / max(1, count * column.replicas) if busy > 0 else 0.0),),
             role=column.replica.role,
             gpus_per_machine=gpu_pool.pool.size if not gpu_pool.owned else 0,
+            memory=memory.allocated,
+            memory_device=memory.device,
         )
 
     def _machines_of(self, j: int) -> tuple[int, int, float]:

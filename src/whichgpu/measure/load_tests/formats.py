@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile, needed, number, served_decode_step
+from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile, is_usable, needed, number, served_decode_step
 from whichgpu.workload.config_files.model_names import gguf_parts
 
 Tests = tuple[LoadTest, ...]
@@ -191,7 +191,8 @@ def _llama_bench(document: Any) -> Tests | None:
         raise UnusableFile("a row of both prompt and generation")
     if prompt and depth:
         raise UnusableFile("a prompt after a context")
-    samples = [value for value in document.get("samples_ts") or () if isinstance(value, int | float) and value > 0]
+    stated = document.get("samples_ts")
+    samples = [value for value in stated if is_usable(value)] if isinstance(stated, list) else []
     per_step = prompt or 1
     low, high = per_step / max([rate, *samples]), per_step / min([rate, *samples])
     model, precision = gguf_parts(_text(document.get("model_filename")) or "")

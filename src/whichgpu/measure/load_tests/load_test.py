@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
+MIN_NUMBER, MAX_NUMBER = 1e-18, 1e18  # Around all counts, rates and times of load tests (assumed): nanoseconds of 30 years.
 # Largest shares of the time in which the GPU may compute prefills. The median gap between tokens is that of a decode step as
 # long as most gaps have no prefill in them; the mean over a request has all of them in it.
 MAX_SHARE_OF_MEDIAN_GAP, MAX_SHARE_OF_MEAN = 0.4, 0.1
@@ -38,11 +38,16 @@ class UnusableFile(Exception):
     """A result file, or a part of it, that has no step in it; the text says why."""
 
 
+def is_usable(value: Any) -> TypeGuard[float]:
+    """Whether a value is a positive number that a load test can have."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and MIN_NUMBER <= value <= MAX_NUMBER
+
+
 def number(document: Mapping[str, Any], *names: str) -> float | None:
-    """Return the first positive finite number among named values of a document."""
+    """Return the first usable number among named values of a document."""
     for name in names:
         value = document.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0:
+        if is_usable(value):
             return float(value)
     return None
 

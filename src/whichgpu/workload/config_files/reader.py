@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +20,8 @@ from whichgpu.workload.config_files.training import training_tool, training_work
 from whichgpu.workload.config_files.training_line import training_workload_of
 
 MAX_FILE_BYTES = 1 << 20  # Larger files are no configs (assumed).
-_YAML_ALIAS = re.compile(r"(?:^|[\s\[{,:-])\*\w")
+_YAML_ALIAS = re.compile(r"(?:^|[\s\[{,:-])\*[\w-]")
+MAX_EXPANDED = 4 << 20  # Characters of a file with its aliases written out (assumed).
 MAX_TEXT = 20_000  # Characters of a text that is sent instead of a file (assumed).
 YAML_SUFFIXES = (".yaml", ".yml")
 COMPOSE, KUBERNETES = "docker-compose", "kubernetes"
@@ -79,9 +81,35 @@ def _yaml(text: str, name: str) -> list[Any]:
     import yaml
 
     try:
+        if _YAML_ALIAS.search(text) and _expanded_characters(text) > MAX_EXPANDED:
+            raise unreadable(name, f"its YAML aliases stand for more than {MAX_EXPANDED} characters")
         return list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         raise unreadable(name, " ".join(str(problem).split())) from problem
+
+
+def _expanded_characters(text: str) -> float:
+    """Return the characters of a YAML file with a copy in place of each alias; infinite if a part contains itself."""
+    import yaml
+
+    sizes: dict[str, float] = {}
+    open_parts: list[tuple[str | None, float]] = [(None, 0.0)]
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        anchor, size = None, 0.0
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_parts.append((event.anchor, 1.0))
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_parts.pop()
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, inf)
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1.0 + len(event.value)
+        if anchor is not None:
+            sizes[anchor] = size
+        outer, total = open_parts[-1]
+        open_parts[-1] = outer, total + size
+    return open_parts[0][1]
 
 
 def _of_document(document: Mapping[str, Any]) -> ConfigWorkload | None:

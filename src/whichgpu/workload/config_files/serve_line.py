@@ -9,7 +9,14 @@ from typing import Any
 
 from whichgpu.catalog.engines.record import ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
-from whichgpu.workload.config_files.config import ConfigWorkload
+from whichgpu.workload.config_files.config import (
+    COUNTS_ALLOWED,
+    MAX_COUNT,
+    SHARES_ALLOWED,
+    ConfigWorkload,
+    ImpossibleNumber,
+    is_number,
+)
 from whichgpu.workload.config_files.model_names import gguf_parts
 from whichgpu.workload.config_files.speculative_options import flattened, speculative_of
 from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISION_SYNONYMS
@@ -20,6 +27,7 @@ MODEL_OPTIONS = ("--model", "--model-path", "-m")
 _SWITCH = re.compile(r"--(enable|disable|no|trust|enforce|skip|use|headless|allow|return|async)\b.*")
 _HALF = {"half": "fp16", "float": "fp32"}
 IGNORED_VALUES = ("auto", "")
+AUTOMATIC = ("-1",)  # vLLM and SGLang choose a length or a number of sequences themselves.
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
@@ -98,7 +106,13 @@ def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], 
             continue
         name, equals, value = word.partition("=")
         name = serve.aliases.get(name, name)
-        if not equals and rest and not rest[0].startswith("-") and not _SWITCH.fullmatch(name) and name not in _switches(serve):
+        if (
+            not equals
+            and rest
+            and (not rest[0].startswith("-") or is_number(rest[0]))
+            and not _SWITCH.fullmatch(name)
+            and name not in _switches(serve)
+        ):
             value = rest.pop(0)
         options[name] = value
     return plain, options
@@ -117,12 +131,21 @@ def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> Con
         name, precision = gguf_parts(model) if model.endswith(".gguf") else (model, None)
         fields |= {"model": name} | ({"precision": precision} if precision else {})
     fields |= _precision("precision", serve.precision, read) | _precision("kv_precision", serve.kv_precision, read)
-    sequences, context = read.whole(serve.max_sequences), read.whole(serve.context)
+    is_default_zero = serve.context_of_all  # llama.cpp takes the model's own context then.
+    sequences = read.whole(serve.max_sequences, AUTOMATIC)
+    context = read.whole(serve.context, (*AUTOMATIC, "0") if is_default_zero else AUTOMATIC)
     if context and serve.context_of_all:
         context //= sequences or 1
     fields |= _layout(serve, read) | speculative_of(serve, read.text, read.leave)
     return ConfigWorkload(
-        engine, fields, context, sequences, read.whole(serve.chunk), read.share(serve.memory_share), tuple(read.unread(serve))
+        engine,
+        fields,
+        context,
+        sequences,
+        read.whole(serve.chunk, AUTOMATIC),
+        read.share(serve.memory_share),
+        tuple(read.unread(serve)),
+        tuple(read.invalid.values()),
     )
 
 
@@ -164,6 +187,7 @@ class _ReadOptions:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options, self._read = options, set[str]()
+        self.invalid: dict[str, ImpossibleNumber] = {}
 
     def text(self, name: str) -> str | None:
         """Return an option's value; None if it is not there."""
@@ -180,21 +204,31 @@ class _ReadOptions:
         """Return whether a switch is there."""
         return self.text(name) is not None
 
-    def whole(self, name: str) -> int | None:
-        """Return an option's positive whole value, with k and m for thousands and millions as vLLM writes them; else None."""
-        match = re.fullmatch(r"(\d{1,9})([kKmM]?)", self.text(name) or "")
-        if match is None:
-            self.leave(name)
-            return None
-        scale = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[match[2]]
-        return int(match[1]) * scale or None
+    def whole(self, name: str, automatic: Sequence[str] = ()) -> int | None:
+        """Return an option's positive whole value, with k and m for thousands and millions as vLLM writes them; else None.
+
+        `automatic` are numbers by which the engine chooses the value itself.
+        """
+        text = self.text(name) or ""
+        match = re.fullmatch(r"(\d{1,9})([kKmM]?)", text)
+        scale = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[match[2]] if match else 1
+        if match and 0 < int(match[1]) * scale <= MAX_COUNT:
+            return int(match[1]) * scale
+        self._refuse(name, text, COUNTS_ALLOWED, automatic)
+        return None
+
+    def _refuse(self, name: str, text: str, allowed: str, automatic: Sequence[str] = ()) -> None:
+        """Count an option as not read, and as invalid if it is a number that is not allowed."""
+        self.leave(name)
+        if is_number(text) and text not in automatic:
+            self.invalid[name] = ImpossibleNumber(name, text, allowed)
 
     def share(self, name: str) -> float | None:
         """Return an option's value between 0 and 1; else None."""
         text = self.text(name) or ""
         value = float(text) if re.fullmatch(r"[01]?\.?\d{1,9}", text) else 0.0
         if not 0 < value <= 1:
-            self.leave(name)
+            self._refuse(name, text, SHARES_ALLOWED)
             return None
         return value
 

@@ -15,12 +15,27 @@ from typing import Any
 import msgspec
 
 from whichgpu.base.bundled_data import data_rows
-from whichgpu.workload.config_files.config import ConfigWorkload
+from whichgpu.workload.config_files.config import (
+    COUNTS_ALLOWED,
+    MAX_COUNT,
+    SHARES_ALLOWED,
+    ConfigWorkload,
+    ImpossibleNumber,
+    is_number,
+)
 
 TABLE = Path(__file__).parent.parent / "data" / "config_keys.csv"
 TRAINER_TOOL = "llama-factory"  # Its keys are those of transformers' Trainer and its own.
 DEGREES = ("tp", "pp", "cp", "zero")
 COUNTS = ("seq_in", "micro_batch", "accumulation", "lora_rank", "gpus", "nodes", "steps", *DEGREES)
+# Values of keys that a file leaves out, as each tool documents them (https://docs.axolotl.ai/docs/config-reference.html,
+# TrainingArguments of transformers, recipes of torchtune).
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "axolotl": {"micro_batch": 1, "checkpointing": "none"},
+    TRAINER_TOOL: {"micro_batch": 8},
+    "torchtune": {"checkpointing": "none"},
+}
+ADAPTER_FIELDS = ("lora_rank", "lora_targets", "lora_dropout", "qlora")
 DEFAULT_LORA_RANK = {"axolotl": 8, TRAINER_TOOL: 8, "torchtune": 8}  # as documented by each tool
 # Keys of these tools that say nothing about memory or speed: data, logging, learning rates and the like.
 _UNRELATED = re.compile(
@@ -61,6 +76,7 @@ def training_tool(document: Mapping[str, Any]) -> str | None:
 def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = "") -> ConfigWorkload:
     """Return the workload of a training config, under the tool's name or the one to show for it."""
     fields: dict[str, Any] = {"task": "finetune"}
+    invalid: dict[str, ImpossibleNumber] = {}
     read = {"adapter", "finetuning_type", "stage", "use_peft", "distributed_type", "compute_environment"}
     for row in (row for row in config_keys() if row.tool == tool):
         value = _value(document, row.key)
@@ -72,11 +88,19 @@ def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = 
         converted = _converted(row.field, row.value or value)
         if converted is not None:
             fields.setdefault(row.field, converted)
+        elif row.field in COUNTS:
+            read.discard(row.key)
+        if (allowed := _range_missed(row.field, value)) is not None:
+            invalid.setdefault(row.field, ImpossibleNumber(row.key, str(value), allowed))
     _set_adapter(document, tool, fields)
+    if "lora_rank" not in fields:
+        invalid = {field: one for field, one in invalid.items() if field not in ADAPTER_FIELDS}
     if tool == TRAINER_TOOL:
         fields.setdefault("checkpointing", "full" if "finetuning_type" in document else "none")
+    for field, usual in DEFAULTS.get(tool, {}).items():
+        fields.setdefault(field, usual)
     unread = tuple(str(key) for key in document if str(key) not in read and not _UNRELATED.fullmatch(str(key)))
-    return ConfigWorkload(shown_tool or tool, with_batch(fields), unread=unread)
+    return ConfigWorkload(shown_tool or tool, with_batch(fields), unread=unread, invalid=tuple(invalid.values()))
 
 
 def with_batch(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +124,7 @@ def _set_adapter(document: Mapping[str, Any], tool: str, fields: dict[str, Any])
     component = str(_value(document, "model._component_") or "").rpartition(".")[2]
     word = str(document.get("adapter") or document.get("finetuning_type") or component.partition("_")[0]).lower()
     if "lora" not in word and "dora" not in word and not (tool == TRAINER_TOOL and document.get("use_peft")):
-        for name in ("lora_rank", "lora_targets", "lora_dropout", "qlora"):
+        for name in ADAPTER_FIELDS:
             fields.pop(name, None)
         return
     fields.setdefault("lora_rank", DEFAULT_LORA_RANK.get(tool, 8))
@@ -123,8 +147,8 @@ def _text(value: Any) -> str:
 def _converted(field: str, value: Any) -> Any:
     """Return a key's value as that of a field; None if it is not one."""
     if field in COUNTS:
-        text = str(value)
-        return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 10**9 else None
+        text = str(value) if isinstance(value, str | int) else ""
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= MAX_COUNT else None
     if field == "epochs":
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
     if field == "lora_dropout":
@@ -135,7 +159,22 @@ def _converted(field: str, value: Any) -> Any:
         return ",".join(_targets(value)) or None
     if field == "qlora":
         return True
+    if field == "model" and not isinstance(value, str | int | float):
+        return None
     return str(value).rpartition(".")[2] if field == "model" and "." in str(value) and "models." in str(value) else str(value)
+
+
+def _range_missed(field: str, value: Any) -> str | None:
+    """Return the numbers that are allowed for a field if the key's value is another number; else None."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not is_number(str(value)):
+        return None
+    if field in COUNTS:
+        return COUNTS_ALLOWED if _converted(field, value) is None else None
+    if field == "epochs":
+        return f"0 ... {MAX_COUNT}" if not 0 <= float(value) <= MAX_COUNT else None
+    if field == "lora_dropout":
+        return SHARES_ALLOWED.replace("<", "<=", 1) if not 0 <= float(value) <= 1 else None
+    return None
 
 
 def _targets(value: Any) -> Iterator[str]:

@@ -104,6 +104,8 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
         shape = _with_layer_inputs(fields, shape)
     if name == "gemma3n":
         shape = _with_streams(fields, shape)
+    if "cross_attention_layers" in fields:
+        shape = _without_image_layers(fields, shape)
     return _projected(fields, shape) if name == "opt" else shape
 
 
@@ -261,6 +263,17 @@ def _with_streams(fields: Fields, shape: Transformer) -> Transformer:
     mixing = streams**2 + streams**3 + hidden * streams + 2 * hidden
     outside = 2 * (streams - 1) * hidden**2
     return replace(shape, layer_other=shape.layer_other + residual + mixing, other=shape.other + outside)
+
+
+def _without_image_layers(fields: Fields, shape: Transformer) -> Transformer:
+    """Return Llama 3.2 Vision's shape with its cross-attention layers as weights only, since text tokens skip them.
+
+    Such a layer has norms of queries and keys and two gates more than a plain one; the embedding has eight tokens more.
+    """
+    count = len(fields.sizes("cross_attention_layers", low=0, max_count=shape.layers - 1))
+    width = shape.head_dim * (shape.heads + shape.kv_heads)
+    layer = 2 * shape.hidden * width + 3 * shape.hidden * shape.ffn + 2 * shape.hidden + 2 * shape.head_dim + 2
+    return replace(shape, layers=shape.layers - count, other=shape.other + count * layer + 8 * shape.hidden)
 
 
 def _projected(fields: Fields, shape: Transformer) -> Transformer:

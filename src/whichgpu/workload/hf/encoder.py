@@ -36,6 +36,7 @@ ENCODERS: Mapping[str, EncoderFamily] = {
     "megatron-bert": EncoderFamily(),
     "modernbert": EncoderFamily(token_types=0, pooled=False),
     "mpnet": EncoderFamily(token_types=0, relative=True),
+    "nomic_bert": EncoderFamily(pooled=False, transform=False),
     "roberta": EncoderFamily(token_types=1),
     "roberta-prelayernorm": EncoderFamily(token_types=1),
     "roc_bert": EncoderFamily(),
@@ -53,6 +54,8 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
     """Return an encoder's shape including its pre-training head, which predicts masked tokens."""
     if model_type == "modernbert":
         return _modern(fields)
+    if model_type == "nomic_bert":
+        return _nomic(fields)
     family = ENCODERS[model_type]
     hidden = fields.size("hidden_size", "dim", "emb_dim", "d_model")
     heads = fields.heads(hidden, "num_attention_heads", "n_heads", "n_head")
@@ -163,14 +166,34 @@ def _modern(fields: Fields) -> Transformer:
     )
 
 
+def _nomic(fields: Fields) -> Transformer:
+    """Return the shape of Nomic's BERT (arXiv 2402.01613): rotary, with a gated MLP and without biases of matrices."""
+    hidden = fields.size("hidden_size", "n_embd")
+    return Transformer(
+        **encoder_sizes(fields, "nomic_bert", hidden, fields.size("intermediate_size", "n_inner")),
+        vocab=fields.size("vocab_size", high=10**8),
+        gated=True,
+        norm="layer",
+        activation=activation(fields, "silu"),
+        tied=True,
+        rope=True,
+        positions=0,
+        max_context=fields.size("max_position_embeddings", "n_positions", default=2048),
+        causal=False,
+        token_types=fields.size("type_vocab_size", default=2, low=0),
+        embedding_norm=True,
+        final_norm=False,
+    )
+
+
 def encoder_sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dict[str, Any]:
     """Return the sizes (fields of the shape) that all text encoders state under the same config keys."""
-    heads = fields.heads(hidden, "num_attention_heads")
+    heads = fields.heads(hidden, "num_attention_heads", "n_head")
     return {
         "name": fields.name,
         "model_type": model_type,
         "hidden": hidden,
-        "layers": fields.layers("num_hidden_layers"),
+        "layers": fields.layers("num_hidden_layers", "n_layer"),
         "heads": heads,
         "kv_heads": heads,
         "head_dim": hidden // heads,

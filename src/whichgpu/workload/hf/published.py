@@ -135,4 +135,5 @@ _READERS: Mapping[str, Callable[[Quantisation], str | None]] = {
     "quark": _quark,
     "fp_quant": lambda quantisation: _format_precision(str(quantisation.get("forward_dtype"))),
     "eetq": lambda _: "int8",
+    "gguf": lambda quantisation: str(quantisation.get("type", "")),
 }

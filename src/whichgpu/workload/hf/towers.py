@@ -50,6 +50,41 @@ def _llava(fields: Fields, hidden: int) -> int:
     return count_parameters(tower).total + (tower.hidden + 1) * hidden + (hidden + 1) * hidden
 
 
+def _llava_next(fields: Fields, hidden: int) -> int:
+    """Parameters of LLaVA's tower and projector, and the vector that separates the rows of an image's tiles."""
+    tower = _llava(fields, hidden)
+    return tower + hidden if tower else 0
+
+
+def _internvl(fields: Fields, hidden: int) -> int:
+    """Parameters of InternViT, whose blocks have two scales per channel, and of the MLP that merges four patches."""
+    inner = _inner(fields)
+    width, ffn = inner.size("hidden_size", default=1024), inner.size("intermediate_size", default=4096)
+    layer = 4 * width * (width + 1) + 2 * width * ffn + ffn + width + 6 * width
+    patches = (square(inner, "image_size") // square(inner, "patch_size")) ** 2
+    embedding = width * (inner.size("num_channels", default=3) * square(inner, "patch_size") ** 2 + 2 + patches + 1)
+    merged = 4 * width
+    projector = 2 * merged + (merged + 1) * hidden + (hidden + 1) * hidden
+    return inner.layers("num_hidden_layers", default=24) * layer + embedding + projector
+
+
+TILE_SHAPES = 9  # arrangements of up to four tiles, and none, for which Llama 3.2 Vision has an embedding each
+
+
+def _mllama(fields: Fields, hidden: int) -> int:
+    """Parameters of Llama 3.2's vision tower: local and gated global blocks, positions of patches and of tiles, projector."""
+    inner = _inner(fields)
+    width, ffn = inner.size("hidden_size", default=1280), inner.size("intermediate_size", default=5120)
+    tokens = (square(inner, "image_size") // square(inner, "patch_size")) ** 2 + 1
+    layer = 4 * width * width + 2 * width * ffn + ffn + width + 4 * width
+    global_layers = inner.layers("num_global_layers", default=8)
+    tiles = TILE_SHAPES * inner.size("max_num_tiles", default=4, high=64) * width
+    positions = 1 + tokens * width + tokens * tiles + 2 * (tiles + 1)
+    patches = width * (inner.size("num_channels", default=3) * square(inner, "patch_size") ** 2 + 1)
+    tower = (inner.layers("num_hidden_layers", default=32) + global_layers) * layer + 2 * global_layers
+    return tower + patches + positions + 4 * width + (inner.size("vision_output_dim", default=7680) + 1) * hidden
+
+
 def _llama4(fields: Fields, hidden: int) -> int:
     """Parameters of Llama 4's ViT, whose patch embedding has no bias, and of its pixel-shuffle MLP and projector."""
     inner = _inner(fields)
@@ -137,9 +172,12 @@ TOWERS: Mapping[str, Tower] = {
     "gemma3": _gemma3,
     "gemma3n": _gemma3n,
     "paligemma": _paligemma,
+    "internvl_chat": _internvl,
     "llava": _llava,
+    "llava_next": _llava_next,
     "llama4": _llama4,
     "mistral3": _mistral3,
+    "mllama": _mllama,
     "qwen2_vl": _qwen2,
     "qwen2_5_vl": _qwen2_5,
     "qwen3_vl": _qwen3,

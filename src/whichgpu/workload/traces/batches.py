@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+DATE_DASHES = 2  # of a date such as 2026-11-17; numpy reads a number without any as a year
 DATE_CHARACTERS = 40  # Longest timestamp parsed here; ISO 8601 with nanoseconds and an offset has 35 characters.
 UTC = (b"+00:00", b"Z")
 
@@ -67,7 +68,7 @@ def _even(lines: Sequence[str], commas: int) -> bool:
 
 def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
     """Convert dates in UTC to seconds since 1970; None if any has another zone or format, for the line-by-line reader."""
-    if np.char.str_len(dates).max() >= DATE_CHARACTERS:
+    if np.char.str_len(dates).max() >= DATE_CHARACTERS or np.char.count(dates, b"-").min() < DATE_DASHES:
         return None
     for zone in UTC:
         if bytes(dates[0]).endswith(zone):

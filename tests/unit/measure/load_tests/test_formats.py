@@ -136,6 +136,13 @@ def test_mlperf_is_seconds_per_sample() -> None:
     assert (read(single).seconds, read(single).batch) == (0.002, 1)
 
 
+def test_samples_that_no_run_can_have_are_ignored() -> None:
+    usual = read(LLAMA_ROW)
+    for samples in ([10**400, float("inf"), 1e-300, None], 7, "x"):
+        odd = read(LLAMA_ROW | {"samples_ts": samples})
+        assert (odd.low, odd.high) == (usual.seconds, usual.seconds)
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -148,6 +155,9 @@ def test_mlperf_is_seconds_per_sample() -> None:
         {"benchmarks": []},
         VLLM | {"duration": 0},
         VLLM | {"completed": -1},
+        VLLM | {"completed": 10**400},
+        VLLM | {"duration": 1e-320},
+        LLAMA_ROW | {"avg_ts": 10**400},
         VLLM | {"mean_tpot_ms": float("nan"), "mean_itl_ms": None},
         VLLM | {"total_output_tokens": 100},
         SGLANG | {"accept_length": 2.5},

@@ -148,7 +148,7 @@ def test_containers_start_the_server_of_their_image_or_command() -> None:
     [
         ("lora_llama3_1_8b", "llama-3.1-8b"),
         ("/data/Meta-Llama-3.1-8B-Instruct/", "llama-3.1-8b"),
-        ("RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b"),
+        ("RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b-fp8"),
         ("Qwen/Qwen3-8B", "qwen3-8b"),
         ("me/mine", None),
     ],
@@ -193,3 +193,51 @@ def test_odd_values_in_a_config_are_no_traceback(document: dict[str, Any]) -> No
 
     content = json.dumps({"base_model": "gpt2", **document}).encode()
     assert config_workload(content, "a.json").fields["task"] == "finetune"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("micro_batch_size: -5\nsequence_len: 0", {"micro_batch_size", "sequence_len"}),
+        ("micro_batch_size: 99999999999\nsequence_len: .nan\nnum_epochs: -1", {"micro_batch_size", "sequence_len", "num_epochs"}),
+        ("micro_batch_size: '0'\nadapter: lora\nlora_r: 0\nlora_dropout: 1.5", {"micro_batch_size", "lora_r", "lora_dropout"}),
+        ("micro_batch_size: 1\nlora_r: 0\nlora_dropout: 0\nmax_steps: -1", set()),  # no adapter, and no limit of steps
+    ],
+)
+def test_numbers_with_which_no_training_starts_are_invalid(text: str, names: set[str]) -> None:
+    config = config_workload(f"base_model: gpt2\n{text}".encode(), "a.yaml")
+    assert {one.name for one in config.invalid} == names
+
+
+def test_what_a_file_says_of_checkpointing_is_kept_and_what_it_leaves_out_is_its_tool_s_default() -> None:
+    stated = config_workload(b"base_model: gpt2\ngradient_checkpointing: false", "a.yaml").fields
+    assert (stated["checkpointing"], stated["micro_batch"], stated["batch"]) == ("none", 1, 1)
+    assert config_workload(b"base_model: gpt2", "a.yaml").fields["checkpointing"] == "none"
+    trainer = config_workload(b"model_name_or_path: gpt2\ngradient_accumulation_steps: 2", "a.yaml").fields
+    assert (trainer["micro_batch"], trainer["batch"]) == (8, 16)
+
+
+LEVELS = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 13))
+MERGES = "\n".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}" for n in range(1, 13))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"l0: &l0 [x]\n{LEVELS}\nbase_model: *l12",
+        f"l0: &l0 [x]\n{LEVELS}\nbase_model: gpt2\nbf16: *l12",
+        f"l0: &l0 {{a: b}}\n{MERGES}\nbase_model: gpt2",
+        "base_model: &a [*a]",
+    ],
+    ids=["model", "other key", "merge keys", "itself"],
+)
+def test_aliases_that_stand_for_gigabytes_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        config_workload(text.encode(), "a.yaml")
+    assert refused.value.kind == "bad-workload-file"
+
+
+def test_aliases_as_people_use_them_are_read_and_a_model_is_a_text() -> None:
+    usual = b"x: &x {sequence_len: 512}\n<<: *x\nbase_model: &m gpt2\ntokenizer: *m"
+    assert config_workload(usual, "a.yaml").fields["seq_in"] == 512
+    assert "model" not in config_workload(b"base_model: [gpt2]", "a.yaml").fields

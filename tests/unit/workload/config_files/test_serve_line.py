@@ -152,3 +152,33 @@ def test_a_line_of_llama_cpp_gives_its_speculative_decoding(method: str) -> None
 @given(st.lists(st.text(max_size=20), max_size=12))
 def test_no_words_after_a_program_are_a_traceback(words: list[str]) -> None:
     assert serve_workload_of(["vllm", "serve", *words]) is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm serve a/b --max-model-len=-5 --tensor-parallel-size=0 --gpu-memory-utilization=nan",
+        "vllm serve a/b --max-model-len -5 --tensor-parallel-size -1 --gpu-memory-utilization 1.7",
+        "vllm serve a/b --max-model-len 99999999999 --tensor-parallel-size 0 --gpu-memory-utilization 0",
+    ],
+)
+def test_numbers_with_which_no_engine_starts_are_invalid(line: str) -> None:
+    [words] = command_lines(line)
+    read = serve_workload_of(words)
+    assert read is not None
+    assert {one.name for one in read.invalid} == {"--max-model-len", "--tensor-parallel-size", "--gpu-memory-utilization"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm serve a/b --max-model-len=-1 --tensor-parallel-size $GPUS --gpu-memory-utilization 0.9",
+        "sglang serve --model-path a/b --chunked-prefill-size -1 --context-length 8k",
+        "llama-server -m b-Q8_0.gguf -c 0 -np -1",
+    ],
+)
+def test_numbers_by_which_an_engine_chooses_itself_are_valid(line: str) -> None:
+    [words] = command_lines(line)
+    read = serve_workload_of(words)
+    assert read is not None
+    assert read.invalid == ()

@@ -58,6 +58,8 @@ def test_dates_of_utc_are_seconds(zone: str) -> None:
         ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01"],  # now with a zone, now without
         ["NaT"],
         ["yesterday"],
+        ["1700000000000"],  # a number, not the year
+        ["-5"],
         ["2026-01-01T00:00:00." + "0" * DATE_CHARACTERS],
     ],
 )

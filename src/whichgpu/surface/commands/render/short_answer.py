@@ -34,6 +34,8 @@ FIRST_REASONS = (
     "because.break-even", "because.mfu", "because.moe", "because.sequences", "because.pictures", "because.pictures-guided",
     "because.memory", "because.memory-training",
 )  # fmt: skip
+# Assumptions without which the figures mean little: the length of a run, tokens of a request, the traffic.
+WORK_ASSUMED = ("assumed.work", "assumed.sequence", "assumed.rate")
 DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
 DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
@@ -48,18 +50,19 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     purchases = purchase_lines(answer)
     costs = [msg("recommend.unit-costs", what=what)] if answer.kind != "mix" and (what := unit_costs(answer.answer)) else []
     serve = [msg("recommend.serve", command=answer.serve)] if answer.serve else []
+    assumed = _work_assumed(answer)
     absent_gpus = [reason for one in answer.why_not.values() for reason in one[:1]]
     last = msg("recommend.more")
 
     def under() -> list[Message]:
-        return [*costs, *steps, *reasons, *risks, *purchases, *changes, *absent_gpus, *serve]
+        return [*assumed, *costs, *steps, *reasons, *risks, *purchases, *changes, *absent_gpus, *serve]
 
     def line_count() -> int:
         texts = _lines(session, [answer.sentence, *under(), last])
         return len(texts) + tables.text_of(tables.write_terminal, header, rows).count("\n")
 
     for part, min_length in (
-        (rows, 3), (risks, 1), (changes, 1), (steps, 1), (reasons, 2), (serve, 0), (rows, 2), (changes, 0 if purchases else 1),
+        (rows, 3), (risks, 1), (changes, 1), (steps, 1), (reasons, 2), (rows, 2), (serve, 0), (changes, 0 if purchases else 1),
         (steps, 0), (rows, 1),
     ):  # fmt: skip
         while line_count() > MAX_LINES and len(part) > min_length:
@@ -76,6 +79,11 @@ def _least_needed(part: Sequence[object], steps: object, reasons: object, before
     if part is steps and before_answer:
         return 0
     return -2 if part is reasons else -1
+
+
+def _work_assumed(answer: RecommendAnswer) -> list[Message]:
+    """Return what was assumed about the work itself."""
+    return [msg("recommend.assumed", what=one) for one in answer.assumptions if one.id in WORK_ASSUMED]
 
 
 def say_brief(session: Session, answer: RecommendAnswer) -> None:

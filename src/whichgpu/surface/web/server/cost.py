@@ -1,7 +1,7 @@
 """Estimate of the seconds that a question will take to compute, before a worker begins with it.
 
 Questions are grouped by what they ask for: endpoint or page, task, and whether a load is simulated. The estimate of a group is a
-moving average of the seconds that its answers took, and at first the value of a table.
+moving average of the seconds that its answers took, and at first the value of a table; groups that are costly there stay so.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ class CostEstimates:
         return self._seconds.get(group, _first_estimate(group))
 
     def is_costly(self, question: Question) -> bool:
-        """Whether a question is to wait behind cheaper ones."""
-        return self.seconds(question) >= COSTLY_SECONDS
+        """Whether a question is to wait behind cheaper ones: as estimated, or as its group is in the table.
 
-    def add(self, question: Question, seconds: float) -> None:
-        """Learn from the seconds that an answer took."""
+        Quick answers to some questions of such a group say nothing about the next, which must not take the last free worker.
+        """
+        return max(self.seconds(question), _first_estimate(group_of(question))) >= COSTLY_SECONDS
+
+    def add(self, question: Question, seconds: float, is_refusal: bool = False) -> None:
+        """Learn from the seconds that an answer took; a quick refusal says nothing about the seconds of answers."""
         group = group_of(question)
+        if is_refusal and seconds < self.seconds(question):
+            return
         before = self._seconds.get(group, seconds)
         self._seconds[group] = before + WEIGHT * (seconds - before)
 

@@ -1,5 +1,6 @@
 """ASGI middleware that checks every request and adds security headers to every response.
 
+- Body: one length. A request with two is refused and its connection closed, against request smuggling (RFC 9112, 6.1).
 - Host: only the server's own names, against DNS rebinding.
 - Token: where one is set, compared in constant time; in a header from programs, in a cookie from browsers. A client that sends
   many wrong ones is refused for a while.
@@ -93,6 +94,8 @@ class Gate:
         """Return None if the request may pass, or a redirect that sets the token's cookie; raise HttpRefusal otherwise."""
         if request.method not in (*READS, *CHANGES):
             raise HttpRefusal(405, "method", {"Allow": ", ".join((*READS, *CHANGES))}, method=request.method[:20])
+        if {"content-length", "transfer-encoding"} <= set(request.headers):  # A proxy may see another end of the body.
+            raise HttpRefusal(400, "bad-request", {"Connection": "close"})
         self._check_host(request)
         if self._rules.token is not None and (response := self._check_token(request, self._rules.token)) is not None:
             return response

@@ -188,10 +188,13 @@ class Service:
             answer = await pool.ask(
                 question, client, self.costs.is_costly(question), lambda done: self._progress.update({key: done})
             )
+        except TimeLimitExceeded:
+            self.costs.add(question, self.limits.answer_seconds)
+            raise
         finally:
             self._progress.pop(key, None)
         if seconds := answer.get("seconds"):
-            self.costs.add(question, seconds)
+            self.costs.add(question, seconds, is_refusal=answer["status"] != 200)
         return answer
 
     def _compute_later(self, question: Question) -> None:

@@ -24,7 +24,7 @@ from whichgpu.surface.web.panels.recommendation_panel import cards
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.views.shared import lookup_cache
 from whichgpu.workload.models import built_in_member
-from whichgpu.workload.tasks import TASK_OF_WORD
+from whichgpu.workload.tasks import task_of_question
 
 Question = Mapping[str, Any]
 QUESTIONS: dict[str, Question] = {
@@ -77,7 +77,9 @@ def start(page: Page) -> PageContent:
             message = msg("error.unread-quantity", words=", ".join(question.unread))
             unread = UsageError("unread-quantity", message, msg("hint.unread-quantity"))
             return error_content("start.html", context, unread, page, ("q",))
-        fields = {name: TASK_OF_WORD.get(value, value) if name == "task" else value for name, value in question.fields.items()}
+        fields = dict(question.fields)
+        if "task" in fields:
+            fields["task"] = task_of_question(fields["task"], fields)
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
         url = _url(fields if "model" in fields else {**fields, "any_model": True}, page, question.command)

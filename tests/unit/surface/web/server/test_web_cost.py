@@ -12,7 +12,9 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 from tests.unit.surface.web.server.test_web_parts import finished
 from tests.unit.surface.web.server.test_web_pool import workers
 from whichgpu.surface.web.server.cost import COSTLY_SECONDS, CostEstimates, group_of
+from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import MAX_OVERTAKING, TimeLimitExceeded, WaitingQueues
+from whichgpu.surface.web.server.service import Service
 
 PLAN = {"kind": "rest", "endpoint": "plan", "query": "what=gpt2"}
 GPUS = {"kind": "rest", "endpoint": "gpus", "query": "name=T4"}
@@ -27,6 +29,43 @@ def test_the_estimate_of_a_group_follows_its_answers() -> None:
         costs.add(PLAN, 0.01)
     assert costs.is_costly({**GPUS, "query": "name=L4"})
     assert costs.seconds(PLAN) < COSTLY_SECONDS
+
+
+def test_quick_refusals_and_answers_of_a_costly_group_leave_it_costly() -> None:
+    costs, recommend = CostEstimates(), {"kind": "rest", "endpoint": "recommend", "query": "task=serve"}
+    for _ in range(20):
+        costs.add(recommend, 0.01, is_refusal=True)
+    assert costs.seconds(recommend) >= COSTLY_SECONDS
+    for _ in range(20):
+        costs.add(recommend, 0.01)
+    assert costs.is_costly(recommend)
+    costs.add(GPUS, 4.0, is_refusal=True)  # A refusal after seconds of work is as costly as an answer.
+    assert costs.is_costly(GPUS)
+
+
+class OneAnswerPool:
+    """A pool whose workers all give the same answer, or exceed the time limit."""
+
+    def __init__(self, answer: dict[str, Any] | None) -> None:
+        self._answer = answer
+
+    async def ask(self, *_: Any) -> dict[str, Any]:
+        if self._answer is None:
+            raise TimeLimitExceeded
+        return self._answer
+
+
+def test_the_server_learns_from_answers_and_time_limits_and_not_from_refusals() -> None:
+    service = Service(Limits(), workers=1, draws=False)
+    fit = {"kind": "rest", "endpoint": "fit", "query": "model=bert-large"}
+    for _ in range(12):
+        finished(service._compute(OneAnswerPool({"status": 400, "seconds": 0.001}), PLAN, ""))  # type: ignore[arg-type]
+    assert service.costs.seconds(PLAN) == CostEstimates().seconds(PLAN)
+    finished(service._compute(OneAnswerPool({"status": 200, "seconds": 3.0}), PLAN, ""))  # type: ignore[arg-type]
+    assert service.costs.seconds(PLAN) == 3.0
+    with pytest.raises(TimeLimitExceeded):
+        finished(service._compute(OneAnswerPool(None), fit, ""))  # type: ignore[arg-type]
+    assert service.costs.is_costly(fit)
 
 
 def test_tasks_and_simulations_are_groups_of_their_own() -> None:
