@@ -84,6 +84,18 @@ def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
     assert page("start", "q=how+is+the+weather").status == 422
 
 
+def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> None:
+    location = page("start", "q=train+llama-3.1-70b+on+1T+tokens+in+90+days+on+aws").headers["Location"]
+    assert location == "/recommend?task=train&model=llama-3.1-70b&provider=aws&tokens=1T&deadline=90d"
+    assert page("start", "q=does+llama+3.1+70b+fit+an+A100").headers["Location"] == "/fit?model=llama-3.1-70b&gpu=a100"
+    assert json.loads(page("start", "q=train+resnet50+in+Seoul", "json").body)["ignored"] == ["seoul"]
+    reply = page("start", "q=train+resnet50+in+3+months")
+    assert reply.status == 400
+    html = unescape(reply.body.decode())
+    assert "not understood: 3 months" in html
+    assert "--" not in re.findall(r'role="alert".*?</', html, re.S)[0]
+
+
 def test_a_page_without_an_answer_has_reasons_and_a_change_that_works() -> None:
     reply = page("recommend", "task=serve&model=llama-3.1-70b&budget=0.01usd%2Fh&rate=5%2Fs&mode=service")
     assert reply.status == 422

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.store import Catalog
+from whichgpu.surface.sentence_rules import RULES
 from whichgpu.workload.models import built_in_member
 
 MIN_WORDS = 3  # Fewer words are a mistyped command, not a sentence.
-ABOUT_GPUS = re.compile(r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|train|fine-?tun\w*|serve|chat)\b")
+ABOUT_GPUS = re.compile(
+    r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|train|pre-?train|fine-?tun\w*|serve|chat|fits?|generate)\b"
+)
+FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b")
 # The first pattern that a sentence has decides its task.
 TASKS = (
+    (FIT, "fit"),
     (re.compile(r"\b(fine-?tun\w*|q?lora)\b"), "finetune"),
     (re.compile(r"\b(pre-?)?train(ing)?\b"), "train"),
     (re.compile(r"\b(images?|pictures?|stable[ -]diffusion|sdxl|flux|draw\w*)\b"), "images"),
-    (re.compile(r"\b(batch|offline|prompts)\b"), "batch"),
-    (re.compile(r"\b(serv(e|ing|ice)|api|requests?|team|people|users|employees)\b"), "serve"),
+    (re.compile(r"\b(serve|serving)\b"), "serve"),
+    (re.compile(r"\b(batch|offline|prompts)\b|\d( ?([kmb]|thousand|[mb]illion))? requests\b(?! ?(/|an?\b|per\b))"), "batch"),
+    (re.compile(r"\b(service|api|requests?|team|people|users|employees)\b"), "serve"),
     (re.compile(r"\b(chat\w*|llms?|inference|talk|assistant|language models?|run)\b"), "chat"),
 )
 CURRENCIES = {
@@ -34,65 +42,191 @@ MONEY = re.compile(
     r"(?P<sign>[$€£])?\s?(?P<amount>\d[\d,.]*)\s?(?P<thousand>k\b)?\s?(?P<currency>dollars?|usd|euros?|eur|pounds?|gbp|[$€£])?"
     r"(\s?(/|an?|per)\s?(?P<per>hour|h|month)\b)?"
 )
-PEOPLE = re.compile(r"\b(\d+) (people|users|persons|employees|colleagues)\b")
-RATE = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:requests?|req)(?: ?/ ?| a | per )s(?:ec(?:ond)?)?\b")
-DEADLINE = re.compile(r"\b(?:in|within) (\d+(?:\.\d+)?) ?(h|hours?|d|days?)\b")
 SIZE = re.compile(r"\b\d+(?:\.\d+)?b\b")
 OWNING = re.compile(r"\b(buy|purchase|home|desktop|cards?)\b")
 PICTURES = "stable-diffusion-xl"  # The model of a question about pictures that names none.
+DIGITS = {word: str(n) for n, word in enumerate("two three four five six seven eight nine ten".split(), 2)}
+# A word of these left over is a condition that no rule has read, as is any word with a digit.
+QUANTITIES = re.compile(
+    r".*\d.*|(ms|(milli)?seconds?|minutes?|hours?|days?|weeks?|months?|years?|dozens?|hundreds?|thousands?|[mb]illions?|trillions?)"
+)
+# Words that add nothing to a question, besides those that decide its task.
+FILLERS = frozenset(
+    "a an and any are at be best by can card cards cheapest could do does for from gpu gpus graphics hardware have how i in into"
+    " is it its kind machine me mine model much my need needed of on one or our own per please rent run should that the them this"
+    " to under use using want we what which will with within would you your generate token tokens about around through".split()
+)
+OWNER = frozenset({"my", "our", "own", "have"})
+MAX_GPU_WORDS = 4  # Words of the longest name of a GPU, with its count.
+# Providers by names people write that the catalog lacks; the catalog's own for those whose id is an everyday word.
+PROVIDER_NAMES = {"amazon": "aws", "google": "gcp", "oracle": "oci", "digitalocean": "do"}
+EVERYDAY_PROVIDERS = frozenset({"do", "nvidia"})
+READ = "\0"  # Stands in the text for what has been read.
 
 
-def question_of_sentence(sentence: str, catalog: Catalog) -> dict[str, str] | None:
-    """Return the fields of the recommendation nearest to a sentence; None if it is no question about GPUs.
+class SentenceQuestion(NamedTuple):
+    """A command with its fields, the phrases with quantities that were not understood, and the words that were ignored."""
 
-    >>> question_of_sentence("which gpu for stable diffusion under 800 dollars", Catalog())
+    command: str
+    fields: dict[str, str]
+    unread: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | None:
+    """Return the question nearest to a sentence; None if it is no question about GPUs.
+
+    >>> question_of_sentence("which gpu for stable diffusion under 800 dollars", Catalog()).fields
     {'task': 'images', 'model': 'stable-diffusion-xl', 'buy': 'true', 'budget': '800usd'}
     """
-    text = sentence.lower().strip(" ?!.")
+    text = re.sub(r"\w+", lambda word: DIGITS.get(word[0], word[0]), " ".join(sentence.lower().split()).strip(" ?!."))
     if len(text.split()) < MIN_WORDS or not ABOUT_GPUS.search(text):
         return None
-    task, model = next((name for pattern, name in TASKS if pattern.search(text)), None), _model(text, catalog)
-    if task is None and model is not None:  # A model alone is for a chat with it.
-        task = "chat"
-    if task is None or (task == "chat" and model is None and not OWNING.search(text)):
+    reader = _Reader(text, catalog)
+    model = reader.named_model()
+    task = next((name for pattern, name in TASKS if pattern.search(text)), None)
+    is_owning, fields = bool(OWNING.search(text)), dict(reader.figures(task or "chat"))
+    model = model or reader.sized_model()
+    # A model alone is for a chat with it.
+    if model is None and (task in (None, "fit") or (task == "chat" and not is_owning)):
         return None
-    model = model or (PICTURES if task == "images" else None)
-    return {"task": task, **({"model": model} if model else {}), **dict(_constraints(text, task))}
+    task, model = task or "chat", model or (PICTURES if task == "images" else None)
+    if task == "fit" and model:
+        return SentenceQuestion("fit", {"model": model} | fields, reader.unread(), reader.ignored())
+    if (is_owning and "owned" not in fields) or (
+        "budget" in fields and "/" not in fields["budget"] and task in ("chat", "images")
+    ):
+        fields = {"buy": "true", **fields}
+    first = {"task": task, **({"model": model} if model else {})}
+    return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), reader.ignored())
 
 
-def _model(text: str, catalog: Catalog) -> str | None:
-    """Return the model with the longest name in the text, else the usual one of a size such as 70b; None if there is neither."""
-    plain = f" {_plain(text)} "
-    names = {name: model.id for model in catalog.models for name in model.names}
-    name = max((name for name in names if f" {_plain(name)} " in plain), key=len, default=None)
-    if name is not None:
+def _adapter(text: str) -> dict[str, str]:
+    adapter = re.search(r"\bq?lora\b", text)
+    return {adapter[0]: "true"} if adapter else {}
+
+
+class _Reader:
+    """A sentence of which each part is read once; `rest` is what no rule has read yet."""
+
+    def __init__(self, text: str, catalog: Catalog) -> None:
+        self.rest, self.catalog = text, catalog
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        if match := pattern.search(self.rest):
+            self._remove(match)
+        return match
+
+    def _remove(self, match: re.Match[str]) -> None:
+        self.rest = f"{self.rest[: match.start()]} {READ} {self.rest[match.end() :]}"
+
+    def named_model(self) -> str | None:
+        """Return the model with the longest name in the text; None if there is none."""
+        plain = f" {_plain(self.rest)} "
+        names = {name: model.id for model in self.catalog.models for name in model.names}
+        name = max((name for name in names if f" {_plain(name)} " in plain), key=len, default=None)
+        if name is None and "stable diffusion" in plain:
+            name, names = "stable diffusion", {"stable diffusion": PICTURES}
+        if name is None:
+            return None
+        self._take(re.compile(r"[^a-z0-9.]+".join(map(re.escape, _plain(name).split()))))
         return names[name]
-    if "stable diffusion" in plain:
-        return PICTURES
-    size = SIZE.search(text)
-    return size.group(0) if size and built_in_member(size.group(0), catalog) else None
+
+    def sized_model(self) -> str | None:
+        """Return a size such as 70b, or the family and the size, that a built-in model has; None if there is none."""
+        for pattern in (re.compile(rf"\b[a-z]+[ -]{SIZE.pattern[2:]}"), SIZE):
+            match = pattern.search(self.rest)
+            if match and built_in_member(match[0].replace(" ", "-"), self.catalog):
+                self._remove(match)
+                return match[0].replace(" ", "-")
+        return None
+
+    def figures(self, task: str) -> Iterator[tuple[str, str]]:
+        """Yield the fields that the sentence states for a task: figures, a budget, GPUs and providers."""
+        fields_read = set[str]()
+        for rule in RULES:
+            if task in rule.tasks and rule.field not in fields_read and (match := self._take(rule.pattern)):
+                fields_read.add(rule.field)
+                yield rule.field, rule.form(match[1])
+        if task != "fit":
+            yield from self._budget()
+            yield from self._providers()
+        yield from self._gpus(may_be_owned=task != "fit", is_counted="gpus" in fields_read)
+
+    def _budget(self) -> Iterator[tuple[str, str]]:
+        money = next((one for one in MONEY.finditer(self.rest) if one["sign"] or one["currency"]), None)
+        if money is None:
+            return
+        self._remove(money)
+        currency = CURRENCIES[(money["sign"] or money["currency"]).rstrip("s")]
+        amount = float(money["amount"].rstrip(".,").replace(",", "")) * (1000 if money["thousand"] else 1)
+        per = {"hour": "/h", "h": "/h", "month": "/month"}.get(money["per"] or "", "")
+        yield "budget", f"{amount:.15g}{currency}{per}"
+
+    def _providers(self) -> Iterator[tuple[str, str]]:
+        ids = {re.sub(r" \(.*", "", name.lower()): one.id for one in self.catalog.providers for name in (one.id, one.name)}
+        ids = {name: id for name, id in ids.items() if name not in EVERYDAY_PROVIDERS} | PROVIDER_NAMES
+        name = "|".join(map(re.escape, sorted(ids, key=len, reverse=True)))
+        pattern = rf"\b(?:on|at|from|in|with|via|using) ((?:{name})\b(?:(?:,| or| and)+ (?:{name})\b)*)"
+        if match := self._take(re.compile(pattern)):
+            yield "provider", ",".join(dict.fromkeys(ids[one] for one in re.findall(rf"\b(?:{name})\b", match[1])))
+
+    def _gpus(self, may_be_owned: bool, is_counted: bool) -> Iterator[tuple[str, str]]:
+        """Yield the GPUs in the text, as one's own after `my`, and their number where only one kind is named."""
+        matches, is_owned = list[tuple[str, str]](), False
+        words, at = self.rest.split(), 0
+        while at < len(words):
+            match = next(filter(None, (self._gpu(words[at : at + n]) for n in range(MAX_GPU_WORDS, 0, -1))), None)
+            if match:
+                is_owned = is_owned or bool(OWNER & set(words[max(at - 2, 0) : at]))
+                matches.append(match[:2])
+                words[at : at + match[2]] = [READ]
+            at += 1
+        is_owned, counts = is_owned and may_be_owned, [count for count, _ in matches if count]
+        if not matches or (counts and not is_owned and (is_counted or len(matches) > 1)):  # One number fits one kind only.
+            return
+        self.rest = " ".join(words)
+        if is_owned:
+            yield "owned", ",".join(f"{count}x{name}" if count else name for count, name in matches)
+            return
+        yield "gpu", ",".join(dict.fromkeys(name for _, name in matches))
+        if counts:
+            yield "gpus", counts[0]
+
+    def _gpu(self, words: list[str]) -> tuple[str, str, int] | None:
+        """Return the count, the name and the number of words if the words are a GPU's name, with or without a count."""
+        text = " ".join(words).strip(",;:()")
+        if not re.search(r"\d|titan", text) or READ in text:
+            return None
+        with_count = re.fullmatch(r"(\d{1,3})(?: x |x | |x)(\S.*)", text)
+        count, name = (with_count[1], with_count[2]) if with_count else ("", text)
+        for one in (name, name.removesuffix("s")):
+            if matches := gpus_named(self.catalog, one, loosely=False):
+                return count, matches[0].id if len(matches) == 1 else one, len(words)
+        return None
+
+    def unread(self) -> tuple[str, ...]:
+        """Return the phrases left over that have a number or a unit, each to the end of its part of the sentence."""
+        parts = (part.split() for part in self.rest.split(READ))
+        firsts = ((next((n for n, word in enumerate(part) if _is_quantity(word)), None), part) for part in parts)
+        return tuple(" ".join(part[first:]).strip(",;:") for first, part in firsts if first is not None)
+
+    def ignored(self) -> tuple[str, ...]:
+        """Return the words left over that decide nothing."""
+        rest = self.rest
+        for pattern in (ABOUT_GPUS, OWNING, *(pattern for pattern, task in TASKS if task != "fit")):
+            rest = pattern.sub(" ", rest)
+        words = (word.strip(",;:()?!.'\"") for word in rest.replace(READ, " ").split())
+        return tuple(
+            dict.fromkeys(
+                word for word in words if re.search(r"[^\W\d_]", word) and word not in FILLERS and not _is_quantity(word)
+            )
+        )
+
+
+def _is_quantity(word: str) -> bool:
+    return bool(QUANTITIES.fullmatch(word.strip(",;:()?!.")))
 
 
 def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", " ", text.lower()).strip()
-
-
-def _constraints(text: str, task: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields that a sentence states: adapters, people, rate, deadline, and a budget to buy or to rent."""
-    if adapter := re.search(r"\bq?lora\b", text):
-        yield adapter.group(0), "true"
-    if task == "serve" and (people := PEOPLE.search(text)):
-        yield "people", people.group(1)
-    if task == "serve" and (rate := RATE.search(text)):
-        yield "rate", f"{rate.group(1)}/s"
-    if task != "serve" and task != "chat" and (deadline := DEADLINE.search(text)):
-        yield "deadline", f"{deadline.group(1)}{deadline.group(2)[0]}"
-    money = next((one for one in MONEY.finditer(text) if one["sign"] or one["currency"]), None)
-    is_total = money is not None and not money["per"]
-    if OWNING.search(text) or (is_total and task in ("chat", "images")):
-        yield "buy", "true"
-    if money is not None:
-        currency = CURRENCIES[(money["sign"] or money["currency"]).rstrip("s")]
-        amount = float(money["amount"].rstrip(".,").replace(",", "")) * (1000 if money["thousand"] else 1)
-        per = {"hour": "/h", "h": "/h", "month": "/month"}.get(money["per"] or "", "")
-        yield "budget", f"{amount:g}{currency}{per}"

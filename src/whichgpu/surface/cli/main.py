@@ -74,10 +74,13 @@ class Root(HelpGroup):
         from whichgpu.catalog.store import Catalog
         from whichgpu.surface.cli.sentences import command_of_sentence
 
-        command = command_of_sentence(words, Catalog())
-        if command is None:
+        reading = command_of_sentence(words, Catalog())
+        if reading is None:
             return args
+        command, ignored = reading
         session.say(msg("sentence.read-as", command=join(["whichgpu", *command])))
+        if ignored:
+            session.say(msg("sentence.ignored", words=", ".join(ignored)))
         return command
 
     @staticmethod

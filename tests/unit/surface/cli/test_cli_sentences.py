@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
+from whichgpu.surface.cli.main import main
 from whichgpu.surface.cli.sentences import command_of_sentence
 
 CATALOG = Catalog()
@@ -29,7 +32,84 @@ CATALOG = Catalog()
     ],
 )
 def test_a_question_about_gpus_is_a_command(sentence: str, command: str) -> None:
-    assert command_of_sentence(sentence.split(), CATALOG) == command.split()
+    assert command_of_sentence(sentence.split(), CATALOG) == (command.split(), ())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "command"),
+    [
+        ("train Llama-3.1-70B on 1T tokens in 90 days", "recommend train llama-3.1-70b --tokens=1T --deadline=90d"),
+        (
+            "serve Llama 3.1 8B at 5 requests/s under 50 ms a token",
+            "recommend serve llama-3.1-8b --tpot=50ms --rate=5/s",
+        ),
+        ("fine-tune an 8B with QLoRA on my RTX 3090", "recommend finetune 8b --qlora --owned=rtx-3090"),
+        ("chat with deepseek v3 on H200", "recommend chat deepseek-v3 --gpu=h200"),
+        ("train resnet50 for 90 epochs in a week", "recommend train resnet50 --epochs=90 --deadline=1w"),
+        ("serve llama-3.1-8b for a team of 50", "recommend serve llama-3.1-8b --people=50"),
+        (
+            "serve llama-3.1-8b at 5 requests/s with 1000 tokens in, 300 out",
+            "recommend serve llama-3.1-8b --rate=5/s --in=1000 --out=300",
+        ),
+        (
+            "serve llama-3.1-8b at 5 rps with 2k-token prompts and TTFT 1 s",
+            "recommend serve llama-3.1-8b --ttft=1s --rate=5/s --in=2000",
+        ),
+        ("train resnet50 on AWS or Google Cloud", "recommend train resnet50 --provider=aws,gcp"),
+        ("run 1M prompts through llama-3.1-8b", "recommend batch llama-3.1-8b --samples=1M"),
+        ("run 1 million requests through llama-3.1-8b", "recommend batch llama-3.1-8b --samples=1M"),
+        ("generate 10,000 pictures with sdxl", "recommend images stable-diffusion-xl --samples=10000"),
+        ("train gpt2 on two H100s", "recommend train gpt2 --gpu=h100 --gpus=2"),
+        ("does llama 3.1 8b fit a 4090", "fit llama-3.1-8b --gpu=rtx-4090"),
+        ("can a qwen 72b fit on my two RTX 3090s?", "fit qwen-72b --gpu=rtx-3090 --gpus=2"),
+    ],
+)
+def test_figures_and_names_are_read_into_flags(sentence: str, command: str) -> None:
+    assert command_of_sentence(sentence.split(), CATALOG) == (command.split(), ())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "unread", "command"),
+    [
+        ("serve llama-3.1-8b under 800", "800", "serve llama-3.1-8b"),
+        ("serve llama-3.1-8b at 5 requests/s with 99% uptime", "99% uptime", "serve llama-3.1-8b --rate=5/s"),
+        ("serve llama-3.1-8b to 50 concurrent users", "50 concurrent users", "serve llama-3.1-8b"),
+        ("serve llama-3.1-8b in 90 days", "90 days", "serve llama-3.1-8b"),
+        ("train resnet50 in 3 months", "3 months", "train resnet50"),
+        ("train resnet50 before the next month", "month", "train resnet50"),
+        ("train resnet50 on 8 H100 and 4 A100", "8 h100 and 4 a100", "train resnet50"),
+        ("chat with llama 9.9 8b", "9.9", "chat 8b"),
+        ("which gpu for a mistral 8b", "8b", "chat mistral-7b"),
+        ("train resnet50 for 90 epochs and 20 epochs", "20 epochs", "train resnet50 --epochs=90"),
+    ],
+)
+def test_a_quantity_no_rule_reads_is_an_error_with_the_command_so_far(sentence: str, unread: str, command: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        command_of_sentence(sentence.split(), CATALOG)
+    assert caught.value.exit_code == 2
+    assert caught.value.message == msg("error.unread-quantity", words=unread)
+    assert caught.value.hint == msg("hint.read-so-far", command=f"whichgpu recommend {command}")
+
+
+def test_words_without_a_quantity_are_ignored_and_named() -> None:
+    reading = command_of_sentence("train resnet50 quickly in Seoul".split(), CATALOG)
+    assert reading == (["recommend", "train", "resnet50"], ("quickly", "seoul"))
+
+
+def test_the_command_line_answers_no_sentence_it_read_in_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("train resnet50 in 3 months".split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == "error: not understood: 3 months"
+    assert "whichgpu recommend train resnet50" in err
+
+
+def test_the_command_line_names_the_words_it_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("does a llama 3.1 8b comfortably fit a 4090".split()) == 0
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "Read as: whichgpu fit llama-3.1-8b --gpu=rtx-4090",
+        "Ignored: comfortably",
+    ]
 
 
 @pytest.mark.parametrize("words", ["recomend serve", "list all offers please", "how is the weather today"])
@@ -38,7 +118,8 @@ def test_other_words_are_none(words: str) -> None:
 
 
 def test_flags_are_passed_on() -> None:
-    command = command_of_sentence(["which", "gpu", "for", "sdxl", "pictures", "--json"], CATALOG)
-    assert command is not None
+    reading = command_of_sentence(["which", "gpu", "for", "sdxl", "pictures", "--json"], CATALOG)
+    assert reading is not None
+    command, _ = reading
     assert command[:3] == ["recommend", "images", "stable-diffusion-xl"]
     assert command[-1] == "--json"

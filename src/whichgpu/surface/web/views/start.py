@@ -12,7 +12,7 @@ from whichgpu.api.context import Context
 from whichgpu.api.recommend.recommend_verb import recommend
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Plain
-from whichgpu.base.errors import NoAnswer, WhichGpuError
+from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -73,11 +73,17 @@ def start(page: Page) -> PageContent:
         if question is None:
             error = NoAnswer("unread-sentence", msg("error.unread-sentence"), msg("hint.unread-sentence"), EXAMPLES)
             return error_content("start.html", context, error, page, ("q",))
-        fields = {**question, "task": task_of_question(question["task"], question)}
+        if question.unread:
+            message = msg("error.unread-quantity", words=", ".join(question.unread))
+            unread = UsageError("unread-quantity", message, msg("hint.unread-quantity"))
+            return error_content("start.html", context, unread, page, ("q",))
+        fields = dict(question.fields)
+        if "task" in fields:
+            fields["task"] = task_of_question(fields["task"], fields)
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
-        url = _url(fields if "model" in fields else {**fields, "any_model": True}, page)
-        document = {"sentence": sentence, "question": fields, "url": url}
+        url = _url(fields if "model" in fields else {**fields, "any_model": True}, page, question.command)
+        document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "url": url}
         return PageContent("start.html", context, document=document, location=url)
     rows = [[row.get(name, "") for name in COLUMNS] for row in document["answers"]]
     return PageContent("start.html", context, document=document, table=(COLUMNS, rows))
@@ -108,9 +114,9 @@ def _answer(name: str, question: Question, context: Context) -> CommonAnswer:
         return CommonAnswer(name, None, error)
 
 
-def _url(question: Question, page: Page) -> str:
-    """Return the URL of the recommend page with the fields of a question, in the reader's language."""
-    view = view_named("recommend")
+def _url(question: Question, page: Page, command: str = "recommend") -> str:
+    """Return the URL of a command's page with the fields of a question, in the reader's language."""
+    view = view_named(command)
     return with_language(address(view, {**view.defaults, **question}, always="model"), language_in(page.query))
 
 

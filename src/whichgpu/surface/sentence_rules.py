@@ -1,0 +1,111 @@
+"""Patterns of the figures that a plain sentence states, each with the field of the request that it fills."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+_NUMBER = r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?: ?(?:thousand|million|billion|trillion|[kmbt])\b)?)"
+_SHORT_TIME = r"(\d+(?:\.\d+)? ?(?:ms|milliseconds?|s|secs?|seconds?)\b|an? second\b)"
+_LONG_TIME = r"(\d+(?:\.\d+)? ?(?:h|hours?|d|days?|w|weeks?)\b|an? (?:hour|day|week)\b)"
+_AT_MOST = r"(?:(?:under|below|within|at most|less than|up to|max(?:imum)?|<=?|≤) ?)?"
+_IS = r"[ :=]*(?:(?:of|is|under|below|within|at most|less than|up to|max(?:imum)?|<=?|≤) ?)*"
+_EACH = "(?:(?:/|an?|per|each|between) ?)?(?:output )?"
+_REQUESTS_A_SECOND = "(?:requests?|req|queries)(?: ?/ ?| an? | per )s(?:ec(?:ond)?)?"
+_INPUTS = "(?:prompts?|inputs?|contexts?|sequences?)"
+_OUTPUTS = "(?:answers?|outputs?|repl(?:y|ies)|responses?)"
+_MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members)"
+_FACTORS = {"k": 10**3, "t": 10**12, "m": 10**6, "b": 10**9}
+
+RUNS = frozenset({"train", "finetune", "batch", "images"})  # Tasks that end.
+TRAINING = frozenset({"train", "finetune"})
+SERVICES = frozenset({"serve", "chat"})
+TEXTS = TRAINING | SERVICES | {"batch", "fit"}  # Tasks whose models may read tokens.
+ALL = RUNS | SERVICES | {"fit"}
+
+
+def _count(text: str) -> str:
+    """Return a number as flags for large counts take it.
+
+    >>> _count("1.5 million"), _count("10,000"), _count("1t")
+    ('1.5M', '10000', '1T')
+    """
+    number, suffix = _parts(text)
+    return number + ("k" if suffix == "k" else suffix.upper())
+
+
+def _whole(text: str) -> str:
+    """Return a number as digits.
+
+    >>> _whole("32k"), _whole("1,000")
+    ('32000', '1000')
+    """
+    number, suffix = _parts(text)
+    return f"{float(number) * _FACTORS.get(suffix, 1):.15g}"
+
+
+def _per_second(text: str) -> str:
+    return f"{_whole(text)}/s"
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Return the digits of a number and the first letter of its multiplier: k of thousand."""
+    match = re.fullmatch(r"([\d,.]+) ?(\w*)", text)
+    assert match
+    suffix = "k" if match[2] == "thousand" else match[2][:1]
+    return match[1].replace(",", ""), suffix
+
+
+def _time(text: str) -> str:
+    """Return a time with the unit's symbol.
+
+    >>> _time("90 days"), _time("50 milliseconds"), _time("a week")
+    ('90d', '50ms', '1w')
+    """
+    text = re.sub(r"^an? ", "1 ", text)
+    number, unit = re.match(r"([\d.]+) ?(\w+)", text).groups()  # type: ignore[union-attr]
+    return number + ("ms" if unit.startswith("m") else unit[0])
+
+
+class Rule(NamedTuple):
+    """A field, the tasks that have it, the pattern whose first group is its value, and the form of that value."""
+
+    field: str
+    tasks: frozenset[str]
+    pattern: re.Pattern[str]
+    form: Callable[[str], str]
+
+
+def _rule(field: str, tasks: frozenset[str], pattern: str, form: Callable[[str], str]) -> Rule:
+    return Rule(field, tasks, re.compile(pattern), form)
+
+
+# The order matters: "1000-token prompts" is read before "1000 tokens", and that before "1000 prompts".
+RULES = (
+    _rule("ttft_max", SERVICES, rf"\b(?:ttft|(?:time to )?(?:the )?first token)\b{_IS}{_SHORT_TIME}", _time),
+    _rule("ttft_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} (?:ttft|to (?:the )?first token)\b", _time),
+    _rule("tpot_max", SERVICES, rf"\b(?:tpot|itl)\b{_IS}{_SHORT_TIME}", _time),
+    _rule("tpot_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} ?{_EACH}(?:tokens?|tpot)\b", _time),
+    _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?{_REQUESTS_A_SECOND}\b", _per_second),
+    _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?(?:rps|qps)\b", _per_second),
+    _rule("seq_in", TEXTS, rf"{_NUMBER}[ -]?(?:tokens? in(?! (?:\d|an? ))|input tokens?|tokens?[ -]{_INPUTS})\b", _whole),
+    _rule("seq_in", TEXTS, rf"\b(?:prompts?|inputs?|contexts?|sequence length) (?:of )?{_NUMBER}(?: tokens?\b)?", _whole),
+    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d[\d,k]* (?:tokens? )?out\b)|contexts?\b)", _whole),
+    _rule("seq_out", TEXTS, rf"{_NUMBER}[ -]?(?:(?:tokens? )?out|output tokens?|tokens?[ -]{_OUTPUTS})\b", _whole),
+    _rule("seq_out", TEXTS, rf"\b(?:answers?|outputs?|replies|responses?) of {_NUMBER}(?: tokens?\b)?", _whole),
+    _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),
+    _rule("epochs", TRAINING, rf"{_NUMBER} epochs?\b", _whole),
+    _rule("steps", TRAINING, rf"{_NUMBER} (?:training )?steps\b", _whole),
+    _rule("people", frozenset({"serve"}), rf"\bteam of {_NUMBER}(?: {_MEMBERS}\b)?", _whole),
+    _rule("people", frozenset({"serve"}), rf"{_NUMBER} {_MEMBERS}\b", _whole),
+    _rule("deadline", RUNS, rf"\b(?:in|within|under|less than|at most) {_LONG_TIME}", _time),
+    _rule("duration", frozenset({"serve"}), rf"\bfor {_LONG_TIME}", _time),
+    _rule("samples", frozenset({"batch"}), rf"{_NUMBER} (?:prompts|requests|samples|documents|texts)\b", _count),
+    _rule("samples", frozenset({"images"}), rf"{_NUMBER} (?:pictures|images|prompts|samples)\b", _count),
+    _rule("samples", TRAINING, rf"{_NUMBER} (?:pictures|images|samples|examples|documents)\b", _count),
+    _rule("min_memory", ALL - {"fit"}, r"\b(\d+) ?gb (?:of )?(?:v?ram|memory|gpu|card)\b", lambda n: f"{n}GB"),
+    _rule("gpus", ALL, rf"{_NUMBER} (?:gpus?|cards?)\b", _whole),
+    _rule("batch", ALL, rf"\bbatch(?: size)?(?: of)? {_NUMBER}", _whole),
+    _rule("precision", ALL, r"\b(?:in |at )?(fp32|tf32|bf16|fp16|fp8|int8|int4|nvfp4|mxfp4)\b", str),
+)  # fmt: skip
