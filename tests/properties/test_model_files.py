@@ -94,7 +94,7 @@ def test_a_larger_model_never_has_fewer_parameters(config: dict[str, int], key: 
 
 
 class _Empty:
-    models = ()
+    models = repositories = ()
 
 
 def _refused_politely(path: Path, content: bytes, read: Callable[[Path], object]) -> None:

@@ -20,7 +20,7 @@ def test_compare_shows_the_nearest_measurements_of_each_gpu(client: TestClient) 
     page = client.get("/compare?name=H100+SXM&name=A100+SXM+80GB&task=decode&model=llama-3.1-8b").text
     evidence = page.partition('id="evidence"')[2]
     for name in ("H100 SXM", "A100 SXM 80GB"):
-        assert f": {name}</summary>" in evidence
+        assert f"<summary>{name}</summary>" in evidence
 
 
 def test_a_models_page_has_the_evidence_of_its_recommendation(client: TestClient) -> None:

@@ -21,6 +21,7 @@ REASONS = (
     "no-price",
     "no-host",
     "gpus",
+    "other-gpu",
     "count",
     "memory",
     "price-zero",
@@ -45,7 +46,7 @@ SPOT_TOLERANCE = 1.01  # Tolerance, since spot and on-demand prices are rounded 
 SAME_PRICE_RATIO = 1.25  # If n GPUs cost less than this many times one GPU, the price is taken as that of one (assumed).
 MAX_NAME_CHARACTERS = 200  # Longest name in a row (set by judgement).
 # No provider, instance or region has these characters, which shells and pages interpret; flexible shapes of OCI have `$_8_32`.
-_FOREIGN_CHARACTERS = re.compile(r"""^-|\$(?!_\d)|[`"\\;|<>{}!*?#^~=%]""")
+_FOREIGN_CHARACTERS = re.compile(r"""^-(?!\d)|(?<=.)=|\$(?!_\d)|[`"\\;|<>{}!*?#^~%]""")
 
 
 def row_rejection(

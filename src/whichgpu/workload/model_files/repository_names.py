@@ -77,7 +77,7 @@ def _spellings(name: str) -> Iterator[tuple[str, str]]:
     """Yield a name, then the name without each of the words of a version at its end, with the precision that these state.
 
     >>> list(_spellings("Qwen2.5-7B-Instruct-AWQ"))
-    [('Qwen2.5-7B-Instruct-AWQ', ''), ('Qwen2.5-7B-Instruct', 'int4'), ('Qwen2.5-7B', 'int4')]
+    [('Qwen2.5-7B-Instruct-AWQ', 'int4'), ('Qwen2.5-7B-Instruct', 'int4'), ('Qwen2.5-7B', 'int4')]
     """
     precision = next(_precisions(name), "")
     yield name, precision
