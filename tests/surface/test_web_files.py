@@ -134,6 +134,7 @@ def test_every_name_is_refused_if_spelled_like_a_path_and_becomes_an_id_otherwis
         assert permitted_model(model.id, catalog) == model.id
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("path", REST)
 @pytest.mark.parametrize("carrier", ["query", "body", pytest.param("list", marks=pytest.mark.long)])
 def test_rest_refuses_every_model_and_every_spelling(path: str, carrier: str, guarded: Guarded, names: list[str]) -> None:

@@ -243,6 +243,7 @@ SAMPLES = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("engine", engine_ids())
 @pytest.mark.parametrize(("name", "task"), SAMPLES)
 def test_arrays_over_batches_agree_with_single_batches(name: str, task: str, engine: str) -> None:
@@ -262,6 +263,7 @@ def test_arrays_over_batches_agree_with_single_batches(name: str, task: str, eng
             assert all(np.broadcast_to(all_.sizes[key], 3)[place] == pytest.approx(size) for key, size in one.sizes.items())
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", [model.id for model in CATALOG.models])
 def test_every_built_in_model_can_be_lowered(name: str) -> None:
     shape = find_model(name, CATALOG)
