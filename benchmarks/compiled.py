@@ -12,11 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.unseen_models import summary
+from benchmarks.unseen_models import beside_measured, summary
 from whichgpu.api.lookup_cache import lookup_cache
-from whichgpu.api.workloads.estimate import estimate_workload
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.spelling import from_object
 
 ROWS = Path(__file__).with_name("compiled_h200.csv")
 INTRODUCTION = """# Image networks, eager and under torch.compile, measured and estimated
@@ -39,11 +37,8 @@ def page() -> Iterator[str]:
         measured = float(row.pop("measured")) / 1e3
         training = {"optimizer": "adamw"} if row["task"] == "train" else {}
         request = {**row, **training, "batch": int(row["batch"]), "gpu": "h200-sxm", "year": 2026}
-        time = estimate_workload(from_object(request), lookups).time
-        assert time is not None
-        error, inside = time.value / measured - 1, time.low <= measured <= time.high
-        errors[row["task"], row["engine"]].append((error, inside))
-        figures = f"{measured * 1e3:.4g} | {time.value * 1e3:.4g} | {error:+.0%} | {'yes' if inside else 'no'}"
+        outcome, figures = beside_measured(request, measured, lookups)
+        errors[row["task"], row["engine"]].append(outcome)
         yield f"| {row['task']} | {row['model']} | {row['batch']} | {row['engine']} | {figures} |"
     yield "\n| step | engine | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
     for (task, engine), found in sorted(errors.items()):

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from benchmarks import engine_load
 from whichgpu.api.lookup_cache import lookup_cache
@@ -49,11 +50,8 @@ def page() -> Iterator[str]:
             "batch": int(row["batch"]),
             "seq_in": int(row["tokens"]),
         }
-        time = estimate_workload(from_object(request), lookups).time
-        assert time is not None
-        error, inside = time.value / measured - 1, time.low <= measured <= time.high
-        errors[row["model"], row["task"]].append((error, inside))
-        figures = f"{measured * 1e3:.4g} | {time.value * 1e3:.4g} | {error:+.0%} | {'yes' if inside else 'no'}"
+        outcome, figures = beside_measured(request, measured, lookups)
+        errors[row["model"], row["task"]].append(outcome)
         yield f"| {row['model']} | {row['precision']} | {row['task']} | {row['batch']} | {row['tokens']} | {figures} |"
     yield "\n| model | step | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
     for (model, task), found in sorted(errors.items()):
@@ -64,6 +62,14 @@ def page() -> Iterator[str]:
     for row in (one for one in rows if one["task"] == "kv"):
         measured, tokens = float(row["measured"]), _kv_tokens(row, lookups)
         yield f"| {row['model']} | {measured:,.0f} | {tokens:,.0f} | {tokens / measured - 1:+.1%} |"
+
+
+def beside_measured(request: dict[str, Any], measured: float, lookups: LookupCache) -> tuple[tuple[float, bool], str]:
+    """Return the error of a request's estimate and whether its range holds the measured seconds, and both as cells of a table."""
+    time = estimate_workload(from_object(request), lookups).time
+    assert time is not None
+    error, inside = time.value / measured - 1, time.low <= measured <= time.high
+    return (error, inside), f"{measured * 1e3:.4g} | {time.value * 1e3:.4g} | {error:+.0%} | {'yes' if inside else 'no'}"
 
 
 def _kv_tokens(row: dict[str, str], lookups: LookupCache) -> float:

@@ -20,7 +20,7 @@ HOST_SHARE, MIN_HOST_PRICE = (
     800.0,
 )  # Price of the host as a share of its GPUs' price, and its minimum in US dollars (assumed).
 HOST_WATTS = 150.0  # Power in watts of the machine without its GPUs (assumed).
-MACHINE_GPUS = 8  # At most so many owned GPUs share one host (assumed).
+MACHINE_GPUS = 8  # At most this many owned GPUs share one host (assumed).
 LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws under load and when idle (assumed).
 
 

@@ -50,7 +50,7 @@ DIGITS = {word: str(n) for n, word in enumerate("two three four five six seven e
 QUANTITIES = re.compile(
     r".*\d.*|(ms|(milli)?seconds?|minutes?|hours?|days?|weeks?|months?|years?|dozens?|hundreds?|thousands?|[mb]illions?|trillions?)"
 )
-# Words that add nothing to a question, besides those that decide its task.
+# Words that add nothing to a question; the words that decide its task are another list.
 FILLERS = frozenset(
     "a an and any are at be best by can card cards cheapest could do does for from gpu gpus graphics hardware have how i in into"
     " is it its kind machine me mine model much my need needed of on one or our own per please rent run should that the them this"
@@ -61,7 +61,7 @@ MAX_GPU_WORDS = 4  # Words of the longest name of a GPU, with its count.
 # Providers by names people write that the catalog lacks; the catalog's own for those whose id is an everyday word.
 PROVIDER_NAMES = {"amazon": "aws", "google": "gcp", "oracle": "oci", "digitalocean": "do"}
 EVERYDAY_PROVIDERS = frozenset({"do", "nvidia"})
-READ = "\0"  # Stands in the text for what has been read.
+READ = "\0"  # Replaces in the text what has been read.
 
 
 class SentenceQuestion(NamedTuple):

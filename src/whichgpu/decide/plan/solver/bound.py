@@ -21,7 +21,7 @@ ROUNDS, STEPS = 12, 60  # Rounds of the subgradient ascent, and steps in each ro
 PATIENCE = 10  # Steps without gain after which the step size is halved.
 MIN_STEP = 1e-3  # The ascent ends when the factor on the Polyak step falls below this.
 NEAR = 0.15  # A round considers columns whose bound is within this share of the target.
-VISITED, MAX_VISITED = 0.97, 60  # Prices whose bound is at least this share of the highest are reported, at most so many.
+VISITED, MAX_VISITED = 0.97, 60  # Prices whose bound is at least this share of the highest are reported, at most this many.
 
 
 class Fees(msgspec.Struct, frozen=True):

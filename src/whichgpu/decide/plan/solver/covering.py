@@ -19,7 +19,7 @@ from whichgpu.decide.plan.solver.capacity_test import CapacityTest, Shortage
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
-MAX_STEPS = 6  # Each replica of a column has its own earnings if a plan has at most so many of them; else all earn the first's.
+MAX_STEPS = 6  # Each replica of a column has its own earnings if a plan has at most this many; else all earn the first's.
 MAX_CANDIDATES = 400  # With more columns than this the program is not solved.
 ATTEMPTS = 4  # Programs solved for numbers that serve the load before the bound is raised further.
 PRECISION = 1e-3  # Precision of the utilisation of replicas that cannot serve the load.

@@ -10,6 +10,7 @@ from time import monotonic
 import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.decide.plan.solver.all_columns import empty_solution, of_all_columns
 from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.capacity_test import CapacityTest
 from whichgpu.decide.plan.solver.covering import cover
@@ -51,12 +52,12 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     if len(everything) * width <= MAX_SMALL or problem.slices is not None:
         solved = Program(problem, everything).solve(seconds, gap)
         progress(1.0)
-        return None if solved is None else _of_all_columns(problem, everything, solved, solved.bound, monotonic() - start)
+        return None if solved is None else of_all_columns(problem, everything, solved, solved.bound, monotonic() - start)
     tied = problem.levels > 1 and len(everything) * width > MAX_JOINT
     if tied and share_variables(problem, everything) <= MAX_WHOLE:
         result = solve_whole(problem, everything, seconds, gap)
         progress(1.0)
-        return None if result is None else _of_all_columns(problem, everything, *result, monotonic() - start)
+        return None if result is None else of_all_columns(problem, everything, *result, monotonic() - start)
     if tied:
         joined = _join_levels(problem, seconds, gap, progress)
         if joined is not None:
@@ -80,7 +81,7 @@ def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) 
         losses = tuple((0, j) for at, j in problem.losses if at == level)
         demand, hours = problem.demand[level : level + 1], problem.hours[level : level + 1]
         part = replace(problem, demand=demand, hours=hours, losses=losses)
-        one = solve(part, seconds * threads / problem.levels, gap) if (part.demand > 0).any() else _empty(part)
+        one = solve(part, seconds * threads / problem.levels, gap) if (part.demand > 0).any() else empty_solution(part)
         done.append(level)
         progress(len(done) / problem.levels)
         return one
@@ -124,7 +125,7 @@ def _join_levels(problem: Problem, seconds: float, gap: float, progress: Progres
     if solved is None:
         return None
     bound = parts.bound + sum(_min_job_cost(problem, k) for k in range(len(problem.jobs)))
-    return _of_all_columns(problem, used, solved, bound, monotonic() - start)
+    return of_all_columns(problem, used, solved, bound, monotonic() - start)
 
 
 class _Search:
@@ -147,7 +148,7 @@ class _Search:
             self._relax_all()
         if self.best is None:
             return self._last()
-        return _of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
+        return of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
 
     def _relax_all(self) -> None:
         """Search by the linear relaxation over all kinds of replica (columns), then programs of those it uses, then of all."""
@@ -358,7 +359,7 @@ class _Search:
         solved = self._program(everything).solve(self._left(1.0), self.gap)
         if solved is None:
             return None
-        return _of_all_columns(self.problem, everything, solved, max(self.bound, solved.bound), monotonic() - self.start)
+        return of_all_columns(self.problem, everything, solved, max(self.bound, solved.bound), monotonic() - self.start)
 
 
 def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds: float = 5.0) -> Solution:
@@ -374,7 +375,7 @@ def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds
     simpler = Program(problem, chosen).simplest(seconds, solution.cost * (1 + tolerance))
     if simpler is None or len({(p, w) for _, p, w in simpler.machines}) >= kinds:
         return solution
-    return _of_all_columns(problem, chosen, simpler, solution.bound, solution.seconds + monotonic() - start)
+    return of_all_columns(problem, chosen, simpler, solution.bound, solution.seconds + monotonic() - start)
 
 
 def _min_job_cost(problem: Problem, k: int) -> float:
@@ -388,23 +389,3 @@ def _min_job_cost(problem: Problem, k: int) -> float:
         if np.isfinite(job.hours[p])
     ]
     return min(costs, default=0.0)
-
-
-def _empty(problem: Problem) -> Solution:
-    """Return the plan of a problem without requests: no replicas, no cost."""
-    counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
-    shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
-    return Solution(0.0, 0.0, counts, shares, {}, (), 0, 0.0, late=None if problem.late is None else np.zeros_like(shares))
-
-
-def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bound: float, seconds: float) -> Solution:
-    """Return a program's solution extended to all kinds of replica (columns), with none of those it left out."""
-    counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
-    shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
-    counts[:, chosen], shares[:, chosen] = solved.counts, solved.shares
-    late = None
-    if solved.late is not None:
-        late = np.zeros_like(shares)
-        late[:, chosen] = solved.late
-    proven = max(0.0, min(bound, solved.cost))
-    return Solution(solved.cost, proven, counts, shares, solved.machines, solved.jobs, len(chosen), seconds, solved.change, late)
