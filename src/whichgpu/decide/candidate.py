@@ -105,6 +105,8 @@ class Candidate(msgspec.Struct, frozen=True):
     new_on: tuple[str, ...]  # axes on which its step was never measured
     because: tuple[Message, ...]
     source: str
+    max_sequences: int | None = None  # most running sequences of each replica that keep TPOT; None: the engine's default
+    max_batched_tokens: int | None = None  # most tokens of a step of each replica that keep TPOT; None: the engine's default
 
     @property
     def keeps_limits(self) -> float:
@@ -177,7 +179,8 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
         purchase=None, purchase_basis=None, purchase_day=None,
         price_observed_at=date.fromordinal(observed).isoformat(), price_age_days=today - observed,
         price_stale=today - observed > STALE_DAYS, includes=table.word("includes", row), tier=evidence.tier,
-        new_on=evidence.new_on, because=(), source=table.word("source", row),
+        new_on=evidence.new_on, because=(), source=table.word("source", row), max_sequences=one.overrides.max_sequences,
+        max_batched_tokens=one.overrides.max_batched_tokens,
     )  # fmt: skip
 
 

@@ -227,8 +227,9 @@ class CandidateJoin:
             group=group, offer=offer, machines=machines,
             gpus=np.array([one.size for one in groups.groups] or [1], dtype=float)[group], terms=self.terms.at(offer, machines),
             missed={name: lost for name, lost in missed.items() if lost.any()},
-            age_factor=_age_factor(workload, market, offer), poorly_supported=_poorly_supported(workload, groups, group),
-            outdated=_outdated(workload, market, offer),
+            age_factor=age_factor(workload.rate is not None, market, offer),
+            poorly_supported=_poorly_supported(workload, groups, group),
+            outdated=outdated_offers(workload.rate is not None, market, offer),
         )  # fmt: skip
 
 
@@ -318,18 +319,18 @@ def _poorly_supported(workload: Workload, groups: Groups, group: Ints) -> Bools:
     return mask
 
 
-def _outdated(workload: Workload, market: Market, offer: Ints) -> Bools:
-    """Return a mask of the candidates whose price per hour was last seen over half a year ago: of runs only spot prices."""
+def outdated_offers(service: bool, market: Market, offer: Ints) -> Bools:
+    """Return a mask of the offers whose price per hour was last seen over half a year ago: of runs only spot prices."""
     terms = market.terms[offer]
-    moving = np.isin(terms, ("on-demand", "spot")) if workload.rate is not None else terms == "spot"
+    moving = np.isin(terms, ("on-demand", "spot")) if service else terms == "spot"
     mask: Bools = moving & (market.age_days[offer] > OLD_DAYS)
     return mask
 
 
-def _age_factor(workload: Workload, market: Market, offer: Ints) -> Floats:
-    """Return the factor by which each candidate's cost counts more in a ranking, by its price's age; for runs, of spot only."""
+def age_factor(service: bool, market: Market, offer: Ints) -> Floats:
+    """Return the factor by which each offer's cost counts more in a ranking, by its price's age; for runs, of spot only."""
     terms = market.terms[offer]
-    ages = terms != "owned" if workload.rate is not None else terms == "spot"
+    ages = terms != "owned" if service else terms == "spot"
     age = np.where(ages, market.age_days[offer], 0)
     return 1.0 + AGE_WEIGHT * (age > FRESH_DAYS) + AGE_WEIGHT * (age > OLD_DAYS)
 

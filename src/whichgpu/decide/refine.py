@@ -159,7 +159,7 @@ class ServingRefiner(Refiner):
     def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
         """Return simulated results with the highest request rate that each group sustains, by index of the group of GPUs."""
         simulated = {at: one for at in groups if isinstance(one := self.done.get(at), Configuration)}
-        return {at: self._simulator.with_max_rate(self.groups[at], one) for at, one in simulated.items()}
+        return {at: self._simulator.completed(self.groups[at], one) for at, one in simulated.items()}
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
         """Return the candidates of a ranking whose groups of GPUs were simulated, so that their rates are comparable."""

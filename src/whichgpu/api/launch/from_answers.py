@@ -98,6 +98,7 @@ def candidate_plan(answer: RecommendAnswer, lookups: LookupCache) -> LaunchPlan:
         copies=best.copies,
         gpus_per_copy=max(1, int(best.gpus) // best.copies),
         max_num_seqs=max(1, best.batch // best.parallel.dp),
+        max_num_batched_tokens=best.max_batched_tokens,
         max_model_len=_context(echo),
         provider=best.provider,
         instance=best.instance,

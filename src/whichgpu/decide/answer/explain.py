@@ -61,6 +61,9 @@ def reasons(
         simulated = "because.rate-simulated-one" if rate == "1" else "because.rate-simulated"
         id = simulated if one.simulated else "because.rate"
         messages.append(msg(id, n=one.copies * one.parallel.dp, capacity=significant(one.capacity.value), rate=rate))
+    if one.max_sequences is not None:
+        id = "because.limited-step" if one.max_batched_tokens else "because.limited-sequences"
+        messages.append(msg(id, n=one.max_sequences, tokens=f"{one.max_batched_tokens or 0:,}"))
     if one.tpot and workload.tpot_max is not None:
         messages.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
     if one.ttft and workload.ttft_max is not None:

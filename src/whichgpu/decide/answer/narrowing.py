@@ -12,6 +12,7 @@ from whichgpu.decide.candidate import Candidate
 from whichgpu.workload.spelling import to_argv
 from whichgpu.workload.workload import KINDS, Workload
 
+LIMITS = ("max_sequences", "max_batched_tokens")  # Scheduler limits that a candidate may set.
 ENDPOINT = "http://localhost:8000"  # Usual address of a server under test.
 
 
@@ -37,5 +38,6 @@ def endpoint_command(replica: Workload, best: Candidate) -> str:
     rate = None if replica.rate is None else replica.rate / max(1, best.copies)
     claimed = replace(replica, task="serve", rate=rate, batch=None if rate else best.batch, ttft_max=None, tpot_max=None)
     words = [word for word in to_argv(claimed) if not word.startswith(("--task", "--model"))]
+    words += [f"--{name.replace('_', '-')}={limit}" for name in LIMITS if (limit := getattr(best, name)) is not None]
     claim = join(["estimate", "serve", KINDS["model"].write_text(replica.model), *words])
     return join(["whichgpu", "measure", "--endpoint", ENDPOINT, "--verify", claim])

@@ -6,6 +6,7 @@ import msgspec
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
@@ -78,6 +79,7 @@ class Configuration(msgspec.Struct, frozen=True):
     min_replicas: int = 1  # fewest replicas that have the required number of GPUs
     min_tpot: float = 0.0  # fewest seconds between tokens, with one sequence on a replica
     curve: tuple[tuple[int, float, float], ...] = ()  # other batches, each with its seconds and rate
+    overrides: LimitOverrides = LimitOverrides()  # scheduler limits of each replica other than the engine's defaults
 
 
 class Infeasibility(msgspec.Struct, frozen=True):

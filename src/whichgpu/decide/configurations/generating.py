@@ -29,6 +29,8 @@ from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
 DEGREES = (1, 2, 4, 8, 16)  # These tensor-parallel degrees are tried.
+# Most tokens per step tried where TPOT is missed at the engine's default: smaller chunks delay decode tokens less and prefill more.
+STEP_TOKENS = (4096, 2048, 1024, 512)
 PREFILL_TOKENS = 1024  # At best a step prefills this many tokens in the time of one prompt (assumed); used for upper bounds only.
 LINEARITY = 1e-3  # Memory between two batches is interpolated if its relative error is below this.
 
@@ -231,8 +233,25 @@ def _of_replica(
 def _service_rates(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats) -> ServiceRates:
     """Return the rates that one replica sustains as a service at each batch."""
     prefill = _prefill(workload, sizes, tpot, ttft)
+    rates = _rates(workload, sizes, tpot, ttft, prefill)
+    if rates.capacity.any() or workload.rate is None:
+        return rates
+    return _rates(workload, sizes, _with_short_steps(workload, sizes, tpot, prefill), ttft, prefill)
+
+
+def _rates(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats, prefill: float) -> ServiceRates:
     bounds = _rate_bounds(workload, sizes, tpot, ttft, prefill)
     return ServiceRates(prefill, bounds, *safe_rates(workload, sizes, _between_tokens(workload, tpot, prefill), ttft))
+
+
+def _with_short_steps(workload: Workload, sizes: Floats, tpot: Floats, prefill: float) -> Floats:
+    """Return seconds between tokens if steps have the fewest tokens that are tried, so that prefill adds one short chunk."""
+    limits = engine_record(workload.engine, workload.year).limits
+    if not (limits.mixed_steps and limits.chunked_prefill):
+        return tpot
+    chunk = min(1.0, STEP_TOKENS[-1] / max(1, workload.seq_in or 1))
+    shared = sizes / max(1, workload.seq_out or 1)
+    return tpot - prefill * np.maximum(0.0, shared - chunk)
 
 
 def _between_tokens(workload: Workload, step: Floats, prefill: float) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, inf
 from typing import Any
 
@@ -26,16 +26,24 @@ from whichgpu.decide.configurations.configuration import (
     ReplicaSimulation,
     WorkloadRequest,
 )
-from whichgpu.decide.configurations.generating import with_precision
+from whichgpu.decide.configurations.generating import STEP_TOKENS, with_precision
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.ranges import time_range
-from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM, SAFE_PROBABILITY, holds_with, may_hold_with, with_probability
+from whichgpu.decide.configurations.ranges import TimeRange, time_range
+from whichgpu.decide.configurations.slow_steps import (
+    MIN_HEADROOM,
+    SAFE_PROBABILITY,
+    Waits,
+    holds_with,
+    may_hold_with,
+    waits_with,
+    with_probability,
+)
 from whichgpu.decide.constraints import Risk
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, batch_limits, scheduler_limits
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
 from whichgpu.estimate.serving.step_tables import StepQueries, StepTables, TableSizes
@@ -56,6 +64,8 @@ TABLE_ROWS = 64  # Rows of a step table; between rows GEMM times are nearly line
 BUSIEST = 0.82
 BOUND_LEEWAY = 1.03  # Factor on rate and objective in upper bounds, since their step times are interpolated.
 FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; without it, reported rates failed in simulation.
+MIN_GAIN = 1.1  # Fewer tokens per step must raise the saturation rate by this factor to be chosen (assumed).
+SIMULATED_BISECTIONS = 4  # Simulations that find the largest slowdown of a replica with scheduler limits.
 MAX_REPLICAS_FACTOR = 2.0  # Up to this multiple of the replicas that formulas give is tried.
 # Search for the highest rate: most simulations; factor to which the highest rate by formulas is located; share of that rate to
 # simulate second, since formulas are mostly off by less; largest factor on the starting rate.
@@ -78,6 +88,7 @@ class Simulator:
         self._request, self._workload, self._rate, self._risk = request, request.workload, request.workload.rate, risk
         self._replicas: dict[Hashable, UntimedReplica | None] = {}  # None if no KV cache fits
         self._servers: dict[Hashable, tuple[Server, ServiceTimes]] = {}
+        self._limited: dict[Hashable, tuple[Server, ServiceTimes]] = {}  # with scheduler limits other than the defaults
         self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
 
     def bounded(self, group: Group, one: Configuration) -> GroupResult:
@@ -88,10 +99,25 @@ class Simulator:
             return replace(one, capacity=one.rate_bound)
         times = _fastest_times(replica, one)
         replicas = self._fewest_by_formula(one, times, BOUND_LEEWAY)
+        factor = 1.0
         if replicas is not None and self._risk == "low":
-            slow = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
-            replicas = self._fewest_with_slow_steps(one, times, slow, replicas, BOUND_LEEWAY) or replicas
-        return Infeasibility("latency", 0.0) if replicas is None else self._with_replicas(one, replicas)
+            factor = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
+            replicas = self._fewest_with_slow_steps(one, times, factor, replicas, BOUND_LEEWAY) or replicas
+        limited = self._fewest_with_limits(one, times, factor)
+        fewest = min((count for count in (replicas, limited) if count is not None), default=None)
+        return Infeasibility("latency", 0.0) if fewest is None else self._with_replicas(one, fewest)
+
+    def _fewest_with_limits(self, one: Configuration, fastest: ServiceTimes, factor: float) -> int | None:
+        """Return the fewest replicas that any limits on sequences and tokens per step allow by formulas; None if none do."""
+        if self._workload.tpot_max is None:
+            return None
+        limit = BOUND_LEEWAY * self._workload.tpot_max
+        shortest = fastest.limited_to(None, STEP_TOKENS[-1])
+        for slow in dict.fromkeys((factor, 1.0)):
+            if sequences := shortest.most_within(limit / slow):
+                saturation = fastest.limited_to(sequences).saturation * one.parallel.dp
+                return max(self._replica_range(one)[0], ceil(self._rate * slow / (BOUND_LEEWAY * BUSIEST * saturation) - 1e-9))
+        return None
 
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
         """Return the configuration with the fewest replicas that keep the objectives in simulation.
@@ -99,46 +125,132 @@ class Simulator:
         At low risk these are as many as keep them with slow steps, too, if any number does.
         """
         self.prepare([(group, one)])
-        if (key := _replica_key(group, one)) not in self._servers:
+        if _replica_key(group, one) not in self._servers:
             return Infeasibility("memory", 0.0)
-        times = self._servers[key][1]
-        evidence = time_range(self._request, group, one)
-        replicas = None
+        evidence, found, factor = time_range(self._request, group, one), None, 1.0
         if self._risk == "low":
-            replicas = self._fewest_simulated(key, one, evidence.factor.quantile(SAFE_PROBABILITY), MIN_HEADROOM)
-        if (replicas := replicas or self._fewest_simulated(key, one)) is None:
+            factor = evidence.factor.quantile(SAFE_PROBABILITY)
+            found = self._fewest_simulated(group, one, factor, MIN_HEADROOM)
+        if found is None:
+            found, factor = self._fewest_simulated(group, one), 1.0
+        if found is None:
             return Infeasibility("latency", 0.0)
-        latencies = self._simulation(key, one, replicas)
+        replicas, one = found
+        latencies = self._simulation(group, one, replicas)
         assert latencies is not None
-        latencies = with_probability(self._workload, times, latencies, evidence)
+        if one.overrides == LimitOverrides():
+            workload, times = self._workload, self._server(group, one)[1]
+            holds, waits = (partial(each, workload, times, latencies) for each in (holds_with, waits_with))
+            latencies = with_probability(latencies, evidence, holds, waits)
+        else:  # More is simulated if it is displayed.
+            keeps = evidence.factor.probability_below(factor)
+            latencies = replace(latencies, max_slowdown=factor, keeps=max(keeps, SAFE_PROBABILITY * (factor > 1.0)))
         return replace(self._with_replicas(one, replicas), simulation=latencies)
 
-    def _simulation(self, key: Hashable, one: Configuration, replicas: int) -> ReplicaSimulation | None:
-        """Return the latencies of one of `replicas` replicas; None if an objective fails."""
-        rate = self._rate / replicas / one.parallel.dp
-        if (key, rate) not in self._simulations:
-            self._simulations[key, rate] = _simulate(self._workload, *self._servers[key], rate)
-        return self._simulations[key, rate]
+    def completed(self, group: Group, one: Configuration) -> Configuration:
+        """Return a simulated configuration with its highest request rate, and with the range of its latencies.
 
-    def _fewest_simulated(self, key: Hashable, one: Configuration, factor: float = 1.0, headroom: float = 1.0) -> int | None:
+        If scheduler limits are set, requests wait outside of the batch, so slow steps are simulated; else formulas scale waits.
+        """
+        latencies = one.simulation
+        assert latencies is not None
+        replicas = self._replicas_of(one)
+        if one.overrides != LimitOverrides():
+            times, unlimited = self._server(group, one)[1], replace(self._workload, ttft_max=None, tpot_max=None)
+
+            def holds(factor: float) -> bool:
+                return factor <= latencies.max_slowdown or self._simulation(group, one, replicas, factor) is not None
+
+            def waits(factor: float) -> Waits:
+                slow = _simulate(unlimited, *self._server(group, one), latencies.rate * factor) if factor > 1.0 else None
+                usual = waits_with(self._workload, times, latencies, factor)
+                return (slow.ttft * factor, slow.tpot * factor) if slow else usual
+
+            evidence = time_range(self._request, group, one)
+            one = replace(one, simulation=with_probability(latencies, evidence, holds, waits, SIMULATED_BISECTIONS))
+        return self._with_max_rate(group, one, replicas)
+
+    def _simulation(self, group: Group, one: Configuration, replicas: int, factor: float = 1.0) -> ReplicaSimulation | None:
+        """Return the latencies of one of `replicas` replicas whose steps take `factor` times as long; None if one fails.
+
+        Such steps are simulated as `factor` times the request rate in a time that runs `factor` times as slowly.
+        """
+        key, rate = (_replica_key(group, one), one.overrides), self._rate / replicas / one.parallel.dp
+        if (key, rate, factor) not in self._simulations:
+            limits = {name: getattr(self._workload, name) for name in ("ttft_max", "tpot_max")}
+            scaled = {name: None if limit is None else limit / factor for name, limit in limits.items()}
+            outcome = _simulate(replace(self._workload, **scaled), *self._server(group, one), rate * factor)
+            self._simulations[key, rate, factor] = outcome
+        return self._simulations[key, rate, factor]
+
+    def _fewest_simulated(
+        self, group: Group, one: Configuration, factor: float = 1.0, headroom: float = 1.0
+    ) -> tuple[int, Configuration] | None:
         """Return the fewest replicas that keep the objectives in simulation, and if steps take `factor` times as long; or None.
 
-        Slow steps are not simulated: their latencies are scaled by formulas. Formulas also judge `headroom` times the rate.
+        The configuration has the engine's own scheduler limits, or tighter ones if fewer replicas keep the objectives with them.
         """
-        times, max_replicas = self._servers[key][1], ceil(self._replica_range(one)[1] * factor)
-        fewest = self._fewest_by_formula(one, times)
-        if fewest is not None and factor > 1.0:
-            fewest = self._fewest_with_slow_steps(one, times, factor, fewest)
-        if fewest is None:
+        times, (_, most) = self._server(group, one)[1], self._replica_range(one)
+        usual = self._fewest_by_formula(one, times)
+        if usual is not None and factor > 1.0:
+            usual = self._fewest_with_slow_steps(one, times, factor, usual)
+        limited = self._with_limits(group, one, factor)
+        fewest = {} if usual is None else {one: usual}
+        if limited is not None:
+            saturation = self._server(group, limited)[1].saturation * one.parallel.dp
+            busiest = BUSIEST * saturation / max(factor, headroom)
+            fewest[limited] = max(self._replica_range(one)[0], ceil(self._rate / busiest - 1e-9))
+        if not fewest:
             return None
+        holding: dict[int, Configuration] = {}
 
         def holds(replicas: int) -> bool:
-            latencies = self._simulation(key, one, replicas)
-            if latencies is None or not holds_with(self._workload, times, latencies, factor):
-                return False
-            return headroom <= 1.0 or _may_hold(self._workload, times, latencies.rate * headroom, FORMULA_LEEWAY)
+            for each, start in fewest.items():
+                judge = self._holds if each is one else self._holds_limited
+                if replicas >= start and judge(group, each, replicas, factor, headroom):
+                    holding[replicas] = each
+                    return True
+            return False
 
-        return _fewest(fewest, max_replicas, holds)
+        start = min(fewest.values())
+        replicas = _fewest(start, max(start, ceil(most * factor)), holds)
+        return None if replicas is None else (replicas, holding[replicas])
+
+    def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
+        """Return whether objectives hold in simulation, with steps `headroom` times as long as well; formulas judge slower ones."""
+        times, latencies = self._server(group, one)[1], self._simulation(group, one, replicas)
+        if latencies is None or not holds_with(self._workload, times, latencies, factor):
+            return False
+        return headroom <= 1.0 or self._simulation(group, one, replicas, headroom) is not None
+
+    def _holds_limited(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
+        """Return whether objectives hold in simulation, with tight scheduler limits and slow steps."""
+        slow = self._simulation(group, one, replicas, max(factor, headroom)) is not None
+        return slow and self._simulation(group, one, replicas) is not None
+
+    def _with_limits(self, group: Group, one: Configuration, factor: float) -> Configuration | None:
+        """Return the configuration with limits on sequences, and on tokens per step if that helps, that keep TPOT at any load.
+
+        They are those with the highest saturation rate; None if there is no TPOT objective, or no limits keep it when steps take
+        `factor` times as long.
+        """
+        if self._workload.tpot_max is None or one.parallel.pp > 1:
+            return None
+        limit, best, highest = OBJECTIVE_MARGIN * self._workload.tpot_max / factor, None, 0.0
+        defaults = self._servers[_replica_key(group, one)][0].batch_limits
+        for tokens in (None, *STEP_TOKENS):
+            if tokens and not (defaults.chunked_prefill and defaults.mixed_steps and tokens < defaults.max_batched_tokens):
+                continue
+            times = self._server(group, replace(one, overrides=LimitOverrides(tokens)))[1]
+            sequences = times.most_within(limit)
+            if not tokens and sequences == times.slots:
+                return None  # TPOT holds at any load as it is.
+            saturation = times.limited_to(sequences).saturation if sequences else 0.0
+            if saturation > highest * MIN_GAIN:
+                highest, best = saturation, LimitOverrides(tokens, sequences)
+        if best is None:
+            return None
+        return replace(one, overrides=best, batch=(best.max_sequences or 1) * one.parallel.dp)
 
     def _fewest_with_slow_steps(
         self, one: Configuration, times: ServiceTimes, factor: float, fewest: int, leeway: float = 1.0
@@ -149,14 +261,15 @@ class Simulator:
             fewest, max_replicas, lambda count: may_hold_with(self._workload, times, self._rate / count / dp, factor, leeway)
         )
 
-    def with_max_rate(self, group: Group, one: Configuration) -> Configuration:
+    def _with_max_rate(self, group: Group, one: Configuration, replicas: int) -> Configuration:
         """Return a simulated configuration with the highest request rate per second that one replica sustains.
 
         It is found by formulas, and by simulation if TTFT has a limit.
         """
-        (server, times), workload = self._servers[_replica_key(group, one)], self._workload
-        replicas = ceil(self._rate / (one.capacity or self._rate) - 1e-6)
+        (server, times), workload = self._server(group, one), self._workload
         servers = replicas * one.parallel.dp
+
+        headroom = MIN_HEADROOM if self._risk == "low" and self._simulation(group, one, replicas, MIN_HEADROOM) else 1.0
 
         def may_hold(rate: float) -> bool:
             return _may_hold(workload, times, rate / servers, FORMULA_LEEWAY)
@@ -164,7 +277,7 @@ class Simulator:
         def holds(rate: float) -> bool:
             return workload.ttft_max is None or _simulate(workload, server, times, rate / servers) is not None
 
-        return replace(one, max_rate=highest_rate(self._rate, may_hold, holds) / replicas)
+        return replace(one, max_rate=highest_rate(self._rate * headroom, may_hold, holds) / replicas)
 
     def prepare(self, candidates: Iterable[tuple[Group, Configuration]]) -> None:
         """Build the servers of candidates that will be simulated; those that differ only in the GPU are timed in one call."""
@@ -184,9 +297,25 @@ class Simulator:
             self._replicas[key] = _replica(self._request, group, one)
         return self._replicas[key]
 
+    def _server(self, group: Group, one: Configuration) -> tuple[Server, ServiceTimes]:
+        """Return the server of a configuration and its service times; tighter limits use the step times of the defaults."""
+        key = _replica_key(group, one)
+        if one.overrides == LimitOverrides():
+            return self._servers[key]
+        if (key, one.overrides) not in self._limited:
+            usual, limited = self._servers[key][0], _replica(self._request, group, one)
+            assert limited is not None
+            server = Server(usual.steps, limited.limits, limited.batch_limits, usual.replicas, usual.stages)
+            self._limited[key, one.overrides] = server, ServiceTimes.of(server, *_lengths(self._workload))
+        return self._limited[key, one.overrides]
+
     def _with_replicas(self, one: Configuration, replicas: int) -> Configuration:
         """Return the configuration with its capacity set so that the question's rate needs exactly `replicas` replicas."""
         return replace(one, capacity=self._rate / replicas * (1 + 1e-9))
+
+    def _replicas_of(self, one: Configuration) -> int:
+        """Return the number of replicas of a simulated configuration."""
+        return ceil(self._rate / (one.capacity or self._rate) - 1e-6)
 
     def _replica_range(self, one: Configuration) -> tuple[int, int]:
         """Return the fewest and the most replicas to try in the search for a number that keeps the objectives."""
@@ -261,7 +390,13 @@ def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
 def _may_hold(workload: Workload, times: ServiceTimes, rate: float, leeway: float) -> bool:
     """Return whether formulas find the queue stable and TPOT met, with limits times `leeway`: only then is it simulated."""
     limit = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
-    return rate <= leeway * BUSIEST * times.saturation and tpot_tail(times, rate, workload.percentile) < limit
+    return rate <= leeway * BUSIEST * times.saturation and _tpot_tail(times, rate, workload.percentile) < limit
+
+
+def _tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
+    """Return the TPOT in seconds that `percentile` percent stay under, no more than at a full batch; infinite if queues grow."""
+    tail = tpot_tail(times, rate, percentile)
+    return tail if tail == inf else min(tail, float(times.full_tpot[-1]))
 
 
 def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: float) -> ReplicaSimulation | None:
@@ -279,7 +414,7 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     summary = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
     if summary.growing or (goals.any and not goals.hold(summary)):
         return None
-    tpot = max(summary.tpot.at[0], tpot_tail(times, load.rate, goals.percentile))
+    tpot = max(summary.tpot.at[0], _tpot_tail(times, load.rate, goals.percentile))
     return ReplicaSimulation(load.rate, summary.ttft.at[0], tpot, summary.requests)
 
 
@@ -304,7 +439,7 @@ def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> Unti
     base = with_precision(request.workload, one.precision, request.stated)
     workload = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     try:
-        limits = scheduler_limits(workload, shape, group.gpu, None, _context(workload))
+        limits = scheduler_limits(workload, shape, group.gpu, one.overrides, _context(workload))
     except NoAnswer:
         return None
     each = batch_limits(limits, pp)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from whichgpu.decide.configurations.configuration import ReplicaSimulation
@@ -14,10 +16,11 @@ MIN_HEADROOM = 1.15  # A service of low risk sustains at least this many times i
 SAFE_PROBABILITY = 0.9  # Probability with which a candidate of low risk keeps its limits (set by judgement).
 FARTHEST = 0.999  # Slower steps than at this quantile are not tried.
 BISECTIONS = 8  # The largest slowdown is found to within 1/256 of the interval's logarithm.
+Waits = tuple[float, float]  # TTFT and TPOT in seconds
 BACKLOG_REQUESTS = 400  # Requests that have arrived when the wait behind a growing queue is stated, as many as are simulated.
 
 
-def waits_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, factor: float) -> tuple[float, float]:
+def waits_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, factor: float) -> Waits:
     """Return TTFT and TPOT in seconds if steps take `factor` times as long."""
     now = latencies.ttft, latencies.tpot
     return scaled_waits(times, latencies.rate, workload.percentile, now, factor, BACKLOG_REQUESTS)
@@ -45,17 +48,21 @@ def may_hold_with(workload: Workload, times: ServiceTimes, rate: float, factor: 
 
 
 def with_probability(
-    workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, evidence: TimeRange
-) -> ReplicaSimulation:
-    """Return the latencies with their 90% range, the largest slowdown within the objectives, and the probability of less."""
-    low, high = 1.0, evidence.factor.quantile(FARTHEST)
-    if holds_with(workload, times, latencies, high):
+    latencies: ReplicaSimulation, evidence: TimeRange, holds: Callable[[float], bool], waits: Callable[[float], Waits],
+    bisections: int = BISECTIONS,
+) -> ReplicaSimulation:  # fmt: skip
+    """Return the latencies with their 90% range, the largest slowdown within the objectives, and the probability of less.
+
+    `holds` says whether the objectives hold if steps take a factor as long, `waits` gives TTFT and TPOT in seconds then.
+    """
+    low, high = latencies.max_slowdown, evidence.factor.quantile(FARTHEST)
+    if holds(high):
         low = high
     else:
-        for _ in range(BISECTIONS):
+        for _ in range(bisections):
             middle = (low * high) ** 0.5
-            low, high = (middle, high) if holds_with(workload, times, latencies, middle) else (low, middle)
-    fast, slow = (waits_with(workload, times, latencies, factor) for factor in (evidence.low, evidence.high))
+            low, high = (middle, high) if holds(middle) else (low, middle)
+    fast, slow = waits(evidence.low), waits(evidence.high)
     keeps = evidence.factor.probability_below(low)
     return replace(latencies, fast=fast, slow=slow, max_slowdown=low, keeps=keeps)
 

@@ -153,7 +153,7 @@ def _check(plan: SolvedPlan, place: int, one: SimulatedModel) -> CheckRow:
     unsure = tuple(name for name, each in figures.items() if limits[name] and each.value <= limits[name] < each.high)
     simulated = {name: getattr(one, name) for name in ("model", "percentile", "met", "met_low", "holds", "requests", "foresight")}
     proven = MEDIAN if one.holds else FAST
-    if plan.inputs.constraints.risk == "low" and one.holds and one.holds_slow:
+    if plan.inputs.risk == "low" and one.holds and one.holds_slow:
         proven = SAFE_PROBABILITY
     keeps = None if one.met is None else _probability(lambda quantile: at(quantile).meets, proven, fast.meets, slow.meets)
     return CheckRow(**simulated, **figures, unsure=unsure, keeps_objective=keeps)

@@ -22,7 +22,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.constraints import Constraints, Owned
+from whichgpu.decide.constraints import Constraints, Owned, Risk
 from whichgpu.decide.market import Market, quota_offer
 from whichgpu.decide.offers import select_offers
 from whichgpu.decide.plan.question import OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
@@ -76,6 +76,11 @@ class PlanInputs(msgspec.Struct, frozen=True):
     market: Market
     assumptions: tuple[Message, ...]
     catalog: Catalog
+
+    @property
+    def risk(self) -> Risk:
+        """Return how cautiously objectives are judged: by default as for a service in `recommend`."""
+        return self.constraints.risk_for(bool(self.models))
 
     def in_currency(self, text: str, currency: str = "") -> float:
         """Return an amount of money from the user's text, converted to the plan's currency or the one given."""

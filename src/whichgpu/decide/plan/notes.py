@@ -38,7 +38,7 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
     if question.headroom is None and trial.headrooms:
         yield msg("assumed.plan-headroom", share=f"{min(trial.headrooms.values()):.0%}")
     if trial.simulated and any(one.met is not None for one in trial.simulated):
-        low = plan.inputs.constraints.risk == "low"
+        low = plan.inputs.risk == "low"
         id = "even" if not low else "low" if trial.holds else "none"
         yield msg(f"assumed.plan-risk-{id}", share=f"{SAFE_PROBABILITY:.0%}")
     for model in plan.inputs.models:

@@ -213,8 +213,8 @@ class _MarginSearch:
     def _simulated(self, formulation: Formulation, solution: Solution) -> tuple[SimulatedModel, ...]:
         if not self.question.simulate:
             return ()
-        risk = self.inputs.constraints.risk or "even"
-        return simulate_plan(formulation, solution, self.question.seed, lambda share: self.progress("simulating", share), risk)
+        progress, risk = lambda share: self.progress("simulating", share), self.inputs.risk
+        return simulate_plan(formulation, solution, self.question.seed, progress, risk)
 
     def _enlarge(self, candidate: _Candidate, trial: PlanTrial) -> None:
         """Add candidates with one larger margin of those models that miss their objectives."""

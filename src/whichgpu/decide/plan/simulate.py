@@ -17,7 +17,7 @@ from whichgpu.decide.configurations.configuration import Configuration, Workload
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import TimeRange, time_range
-from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
+from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM, SAFE_PROBABILITY
 from whichgpu.decide.constraints import Risk
 from whichgpu.decide.plan.capacity import ReplicaCapacity, stated_limits
 from whichgpu.decide.plan.routing import by_buckets, depends_on_outputs
@@ -312,7 +312,8 @@ def server(
     typical = server_of(workload, as_transformer(served.request.shape), gpu_pool.gpu, None, overrides, longest, devices)
     if quantile == MEDIAN:
         return typical
-    return typical.scaled(replica_range(served.request, gpu_pool, column.replica).factor.quantile(quantile))
+    factor = replica_range(served.request, gpu_pool, column.replica).factor.quantile(quantile)
+    return typical.scaled(max(factor, MIN_HEADROOM) if quantile == SAFE_PROBABILITY else factor)
 
 
 def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, replica: ReplicaCapacity) -> TimeRange:

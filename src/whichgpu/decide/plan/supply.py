@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.candidates import unreliable_offers
-from whichgpu.decide.configurations.groups import clustered_machines, groups_of
+from whichgpu.decide.candidates import age_factor, outdated_offers, unreliable_offers
+from whichgpu.decide.configurations.groups import Groups, clustered_machines, groups_of
 from whichgpu.decide.constraints import Constraints, Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Pool, PriceOption
@@ -72,6 +72,7 @@ def rented_pools(
     groups = groups_of(market, catalog, (low, min(high, MAX_GPUS)), several=False)
     avoided = unreliable_offers(constraints, market, groups, groups.group_of, groups.offer_of)
     groups = replace(groups, group_of=groups.group_of[~avoided], offer_of=groups.offer_of[~avoided])
+    groups = _without_outdated(groups, market, old_spot)
     old = np.zeros(len(market.rows), dtype=bool) if old_spot else _old_spot(market)
     prices = _hourly_prices(market, horizon, constraints.run_settings, spot, old)
     best = _cheapest(prices, groups.group_of.tolist(), groups.offer_of)
@@ -86,6 +87,16 @@ def rented_pools(
     return Supply(tuple(pools), min(sellers, len(market.rows) - left_out), left_out, int(avoided.sum()))
 
 
+def _without_outdated(groups: Groups, market: Market, old_spot: bool) -> Groups:
+    """Return the groups without offers last seen over half a year ago, as in `recommend`: unless only such are left."""
+    outdated = outdated_offers(True, market, groups.offer_of)
+    if old_spot:
+        outdated &= market.terms[groups.offer_of] != "spot"
+    if outdated.all():
+        return groups
+    return replace(groups, group_of=groups.group_of[~outdated], offer_of=groups.offer_of[~outdated])
+
+
 def _old_spot(market: Market) -> Bools:
     """Return a mask of the spot offers whose price is too old to count."""
     return np.asarray((market.terms == "spot") & (market.age_days > MOVING_DAYS))
@@ -98,6 +109,7 @@ class _HourlyPrices(msgspec.Struct, frozen=True):
     """
 
     price: Floats
+    compared: Floats  # the same, an old price raised as in the ranking of `recommend`
     billed: Floats
     committed: Bools
     usable: Bools
@@ -115,7 +127,8 @@ def _hourly_prices(market: Market, horizon: float, run_settings: RunSettings, sp
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
     usable = (~terms.spot if not spot else ~old) & (market.max_machines >= 1) & np.isfinite(price)
     committed = (bound > 0) | (names == "sustained")
-    return _HourlyPrices(price, billed, committed, usable, market.max_machines, names)
+    compared = price * age_factor(True, market, np.arange(len(market.rows)))
+    return _HourlyPrices(price, compared, billed, committed, usable, market.max_machines, names)
 
 
 def _cheapest(prices: _HourlyPrices, keys: Sequence[Key], offers: Ints) -> dict[Key, tuple[PriceOption, ...]]:
@@ -125,7 +138,7 @@ def _cheapest(prices: _HourlyPrices, keys: Sequence[Key], offers: Ints) -> dict[
     a limit follows it. A commitment or spot price above on demand is left out.
     """
     best: dict[Key, dict[str, list[PriceOption]]] = {}
-    for at in np.argsort(prices.price[offers], kind="stable").tolist():
+    for at in np.argsort(prices.compared[offers], kind="stable").tolist():
         key, row = keys[at], int(offers[at])
         if not prices.usable[row]:
             continue

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.server import Server
@@ -77,6 +78,35 @@ class ServiceTimes:
         """Seconds of a decode step and of a prefill for 1, 2, ... `slots` running sequences."""
         numbers = np.arange(1, self.slots + 1)
         return np.interp(numbers, self._sizes, self._steps), np.interp(numbers, self._sizes, self._prefills)
+
+    @cached_property
+    def full_tpot(self) -> Array:
+        """Seconds between tokens while 1, 2, ... `slots` sequences of equal length run and prompts always wait.
+
+        While a sequence generates its output, every other slot gets one new prompt; a mixed step has one chunk at most.
+        """
+        steps, prefills = self.curve
+        limits, others = self._limits, np.arange(self.slots)
+        per_token = others / max(1.0, self.lengths.output - 1.0)
+        if limits.mixed_steps and limits.chunked_prefill:
+            per_token = np.minimum(per_token, 1.0 / np.ceil(self.lengths.prompt / limits.max_batched_tokens))
+        full: Array = steps + per_token * prefills
+        return full
+
+    def most_within(self, tpot: float) -> int:
+        """Return the most running sequences whose time between tokens is at most `tpot` seconds at any load; 0 if none."""
+        within = self.full_tpot <= tpot
+        return self.slots if within.all() else int(np.argmin(within))
+
+    def limited_to(self, sequences: int | None, step_tokens: int | None = None) -> ServiceTimes:
+        """Return the same service times on a server with fewer sequences, or fewer tokens per step; None leaves the limit."""
+        limits = self._limits
+        limits = replace(
+            limits,
+            max_sequences=min(sequences or limits.max_sequences, limits.max_sequences),
+            max_batched_tokens=min(step_tokens or limits.max_batched_tokens, limits.max_batched_tokens),
+        )
+        return ServiceTimes(self.lengths, limits, self._batches, self._sizes, self._steps, self._prefills)
 
     def stay(self, batch: float) -> float:
         """Return a request's seconds from first to last token among `batch` sequences: decode steps, and others' prefills."""
