@@ -175,3 +175,21 @@ def test_a_light_load_is_served_in_small_batches() -> None:
     assert tpot_at_rate(work, configuration, 0.005) == 0.01
     assert tpot_at_rate(work, configuration, 0.5) == 0.02
     assert tpot_at_rate(work, configuration, 100.0) == 0.05
+
+
+def test_sequences_are_limited_where_that_keeps_tpot_with_fewer_replicas() -> None:
+    """One long prefill delays the tokens of all running sequences; the serve line and the reasons state the limit."""
+    fields: dict[str, Any] = {"rate": 0.5, "seq_in": 30_000, "seq_out": 30, "ttft_max": 10.0, "tpot_max": 0.06, "precision": "fp8"}
+    query = Requirements(gpu="B200", provider="lambda,verda")
+    answer = recommend("serve", "llama-3.1-70b", query, DAY, CATALOG, own=False, **fields)
+    best = answer.answer
+    assert best.max_sequences is not None
+    assert best.batch == best.max_sequences * best.parallel.dp
+    assert best.gpus <= 8
+    assert best.ttft is not None
+    assert best.tpot is not None
+    assert best.ttft.value <= 10.0
+    assert best.tpot.value <= 0.06
+    assert best.keeps_objective is not None
+    assert best.keeps_objective >= 0.9
+    assert {"because.limited-sequences", "because.limited-step"} & {one.id for one in best.because}

@@ -107,3 +107,23 @@ def test_overloaded_server_is_full_with_a_queue() -> None:
     assert each >= pace.scaled(2.0).stay(pace.slots) / 100
     assert first == pytest.approx(0.2 + 0.95 * 400 * (2.0 / pace.saturation - 1.0 / rate), rel=1e-6)
     assert scaled_waits(pace, rate, 95.0, (0.1, 0.02), 1.0, 400) == pytest.approx((0.1, 0.02))
+
+
+@pytest.mark.parametrize(("prompt", "output", "tokens"), [(2000, 100, 512), (2000, 100, 256), (500, 300, 512)])
+def test_the_most_sequences_within_a_tpot_keep_it_under_a_flood_and_one_more_does_not(prompt: int, output: int, tokens: int) -> None:
+    server = slowed()
+    limits = replace(server.batch_limits, max_batched_tokens=tokens)
+    pace = ServiceTimes.of(replace(server, batch_limits=limits), prompt, output)
+    limit = float(pace.full_tpot[7:9].mean())
+    assert pace.most_within(limit) == 8
+    assert pace.limited_to(8).slots == 8
+    assert pace.most_within(0.0) == 0
+
+    def flooded(sequences: int) -> float:
+        one = replace(limits, max_sequences=sequences)
+        outcome = simulate([(0.0, prompt, output, ())] * 200, server.steps, one)
+        between = (outcome.finished - outcome.first) / (output - 1)
+        return float(np.percentile(between[50:150], 50))
+
+    assert flooded(8) <= 1.03 * limit
+    assert flooded(10) > limit
