@@ -179,7 +179,14 @@ def test_a_light_load_is_served_in_small_batches() -> None:
 
 def test_sequences_are_limited_where_that_keeps_tpot_with_fewer_replicas() -> None:
     """One long prefill delays the tokens of all running sequences; the serve line and the reasons state the limit."""
-    fields: dict[str, Any] = {"rate": 0.5, "seq_in": 30_000, "seq_out": 30, "ttft_max": 10.0, "tpot_max": 0.06, "precision": "fp8"}
+    fields: dict[str, Any] = {
+        "rate": 0.5,
+        "seq_in": 30_000,
+        "seq_out": 30,
+        "ttft_max": 10.0,
+        "tpot_max": 0.06,
+        "precision": "fp8",
+    }
     query = Requirements(gpu="B200", provider="lambda,verda")
     answer = recommend("serve", "llama-3.1-70b", query, DAY, CATALOG, own=False, **fields)
     best = answer.answer

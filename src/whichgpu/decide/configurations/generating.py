@@ -29,7 +29,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
 DEGREES = (1, 2, 4, 8, 16)  # These tensor-parallel degrees are tried.
-# Most tokens per step tried where TPOT is missed at the engine's default: smaller chunks delay decode tokens less and prefill more.
+# Most tokens per step tried where TPOT is missed at the engine's default: small chunks delay decode tokens less, prefill more.
 STEP_TOKENS = (4096, 2048, 1024, 512)
 PREFILL_TOKENS = 1024  # At best a step prefills this many tokens in the time of one prompt (assumed); used for upper bounds only.
 LINEARITY = 1e-3  # Memory between two batches is interpolated if its relative error is below this.

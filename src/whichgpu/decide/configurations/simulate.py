@@ -28,7 +28,7 @@ from whichgpu.decide.configurations.configuration import (
 )
 from whichgpu.decide.configurations.generating import STEP_TOKENS, with_precision
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.ranges import TimeRange, time_range
+from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.decide.configurations.slow_steps import (
     MIN_HEADROOM,
     SAFE_PROBABILITY,
@@ -139,9 +139,8 @@ class Simulator:
         latencies = self._simulation(group, one, replicas)
         assert latencies is not None
         if one.overrides == LimitOverrides():
-            workload, times = self._workload, self._server(group, one)[1]
-            holds, waits = (partial(each, workload, times, latencies) for each in (holds_with, waits_with))
-            latencies = with_probability(latencies, evidence, holds, waits)
+            usual = self._workload, self._server(group, one)[1], latencies
+            latencies = with_probability(latencies, evidence, partial(holds_with, *usual), partial(waits_with, *usual))
         else:  # More is simulated if it is displayed.
             keeps = evidence.factor.probability_below(factor)
             latencies = replace(latencies, max_slowdown=factor, keeps=max(keeps, SAFE_PROBABILITY * (factor > 1.0)))
@@ -217,7 +216,7 @@ class Simulator:
         return None if replicas is None else (replicas, holding[replicas])
 
     def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
-        """Return whether objectives hold in simulation, with steps `headroom` times as long as well; formulas judge slower ones."""
+        """Return whether objectives hold in simulation, also with steps `headroom` times as long; formulas judge slower ones."""
         times, latencies = self._server(group, one)[1], self._simulation(group, one, replicas)
         if latencies is None or not holds_with(self._workload, times, latencies, factor):
             return False

@@ -110,7 +110,9 @@ def test_overloaded_server_is_full_with_a_queue() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "output", "tokens"), [(2000, 100, 512), (2000, 100, 256), (500, 300, 512)])
-def test_the_most_sequences_within_a_tpot_keep_it_under_a_flood_and_one_more_does_not(prompt: int, output: int, tokens: int) -> None:
+def test_the_most_sequences_within_a_tpot_keep_it_under_a_flood_and_one_more_does_not(
+    prompt: int, output: int, tokens: int
+) -> None:
     server = slowed()
     limits = replace(server.batch_limits, max_batched_tokens=tokens)
     pace = ServiceTimes.of(replace(server, batch_limits=limits), prompt, output)
