@@ -11,6 +11,7 @@ from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
+from whichgpu.workload.layer_pattern import LayerParts
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 # hidden 64, four layers, eight heads of 8 with two of keys, an MLP of 256, 1000 words
