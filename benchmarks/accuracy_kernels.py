@@ -109,7 +109,13 @@ def _operator_kind(sample: Sample) -> str:
     return sample.ops[0].kind if sample.ops else sample.kind
 
 
-FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla, "moe": moe, "collectives": collectives}
+FAMILIES: Mapping[str, Callable[[], None]] = {
+    "attention": attention,
+    "mla": mla,
+    "moe": moe,
+    "linear": linear,
+    "collectives": collectives,
+}
 
 
 def main() -> int:
