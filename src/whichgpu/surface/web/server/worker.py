@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import language
@@ -46,7 +47,7 @@ def main() -> None:
                 stamp = question.get("stamp")
                 forget_catalogs()
             start = time.process_time()
-            answer = encoded(_answer(question, out), question.get("lang"))
+            answer = encoded(_answer_at_priority(question, out), question.get("lang"))
             answer["seconds"] = time.process_time() - start  # A busy machine makes no question costlier.
             out.write(pack_frame({"answer": answer, "bytes": _resident()}))
             out.flush()
@@ -85,6 +86,25 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
         out.flush()
 
     return compute(question, progress)
+
+
+def _answer_at_priority(question: dict[str, Any], out: BinaryIO) -> HttpReply:
+    """Return the reply to a question; one with a niceness is computed in a thread of lower priority, beside cheaper ones.
+
+    A thread, since a process that has lowered its priority may not raise it again.
+    """
+    niceness = question.pop("nice", 0)
+    if not niceness:
+        return _answer(question, out)
+    with ThreadPoolExecutor(1, initializer=_lower_priority, initargs=(niceness,)) as thread:
+        return thread.submit(_answer, question, out).result()
+
+
+def _lower_priority(niceness: int) -> None:
+    """Raise the niceness of this thread; on Linux each thread has its own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.nice(niceness)
 
 
 def compute(question: Question, progress: Progress | None = None) -> HttpReply:
