@@ -16,7 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import language
-from whichgpu.surface.web.command_replies import HttpReply, Progress, forget_catalogs, internal_error, use_catalog_folder
+from whichgpu.surface.web.command_replies import (
+    HttpReply,
+    Progress,
+    error_reply,
+    forget_catalogs,
+    internal_error,
+    use_catalog_folder,
+)
 from whichgpu.surface.web.model_guard import allow_models
 from whichgpu.surface.web.server.frames import Question, pack_frame, read_frame
 
@@ -108,7 +115,7 @@ def _lower_priority(niceness: int) -> None:
 
 
 def compute(question: Question, progress: Progress | None = None) -> HttpReply:
-    """Return the HTTP reply to a question; an unexpected exception is an internal error."""
+    """Return the HTTP reply to a question; an unexpected exception is an internal error, on a page one with a sentence."""
     reader_language = language(question.get("lang", "en"))
     try:
         from whichgpu.surface.web.worker_answers import ANSWERS  # Imported here: it is slow to load.
@@ -119,7 +126,12 @@ def compute(question: Question, progress: Progress | None = None) -> HttpReply:
             import traceback
 
             traceback.print_exc()
-        return internal_error(problem, reader_language)
+        error = internal_error(problem)
+        if question["kind"] == "page":
+            from whichgpu.surface.web.rendering import error_page
+
+            return error_page(error, question["ending"], reader_language, query=question["query"])
+        return error_reply(error, reader_language)
 
 
 def encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
