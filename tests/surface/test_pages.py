@@ -89,6 +89,9 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     assert location == "/recommend?task=train&model=llama-3.1-70b&provider=aws&tokens=1T&deadline=90d"
     assert page("start", "q=does+llama+3.1+70b+fit+an+A100").headers["Location"] == "/fit?model=llama-3.1-70b&gpu=a100"
     assert json.loads(page("start", "q=train+resnet50+in+Seoul", "json").body)["ignored"] == ["seoul"]
+    location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
+    html = unescape(page("fit", location.partition("?")[2]).body.decode())
+    assert "“does gpt2 fit a T4 in Seoul”. These words changed nothing in the answer: seoul." in html
     reply = page("start", "q=train+resnet50+in+3+months")
     assert reply.status == 400
     html = unescape(reply.body.decode())

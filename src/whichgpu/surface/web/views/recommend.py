@@ -6,13 +6,14 @@ from typing import Any
 
 from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
 from whichgpu.surface.web.failure import error_content, rejection_text
-from whichgpu.surface.web.page import Page, PageContent, view
+from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, rows
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
@@ -30,7 +31,12 @@ TASK_FIELDS = {
 WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for name in names))
 
 
-@view("recommend", RecommendRequest, extra={"any_model": Field(Flag())}, defaults={"task": "serve", "model": "llama-3.1-8b"})
+@view(
+    "recommend",
+    RecommendRequest,
+    extra={"any_model": Field(Flag()), SENTENCE: Field(Plain())},
+    defaults={"task": "serve", "model": "llama-3.1-8b"},
+)
 def recommend(page: Page) -> PageContent:
     """Return the recommend page: the form, and the recommendation or why there is none."""
     task, language = page.state["task"], page.language
