@@ -99,6 +99,16 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     assert "--" not in re.findall(r'role="alert".*?</', html, re.S)[0]
 
 
+def test_a_reason_that_the_range_of_the_estimate_puts_in_doubt_is_not_ticked() -> None:
+    query = "task=train&model=resnet50&gpu=T4&gpus=1&risk=even"
+    ranges = json.loads(page("recommend", query, "json").body)["answer"]["run_time"]
+    deadlines = {"unsure": ranges["value"] * 1.02, "": ranges["high"] * 1.2}
+    for name, seconds in deadlines.items():
+        html = page("recommend", f"{query}&deadline={seconds:.0f}s").body.decode()
+        matches = re.findall(r'<li(?: class="(\w+)")?>\d+% likely to keep its limits', html)
+        assert matches == [name]
+
+
 def test_a_page_without_an_answer_has_reasons_and_a_change_that_works() -> None:
     reply = page("recommend", "task=serve&model=llama-3.1-70b&budget=0.01usd%2Fh&rate=5%2Fs&mode=service")
     assert reply.status == 422
