@@ -10,7 +10,7 @@ from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
-from whichgpu.decide.risk import SAFE_PROBABILITY
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
 from whichgpu.surface.web.failure import error_content, rejection_text
