@@ -11,6 +11,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from benchmarks.unseen_models import beside_measured, summary
 from whichgpu.api.lookup_cache import lookup_cache
@@ -41,7 +42,12 @@ def page() -> Iterator[str]:
     lookups = lookup_cache(catalog, own=False)
     outcomes, memory_errors = [], []
     for row in csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines()):
-        fields = {"precision": "bf16", "micro_batch": int(row["batch"]), "seq_in": int(row["tokens"]), "optimizer": "adamw"}
+        fields: dict[str, Any] = {
+            "precision": "bf16",
+            "micro_batch": int(row["batch"]),
+            "seq_in": int(row["tokens"]),
+            "optimizer": "adamw",
+        }
         fields |= {"checkpointing": row["checkpointing"], "engine": "pytorch", "year": 2026}
         request = {"task": "train", "model": row["model"], "gpu": "h200-sxm", "batch": int(row["batch"]), **fields}
         outcome, figures = beside_measured(request, float(row["seconds"]), lookups)

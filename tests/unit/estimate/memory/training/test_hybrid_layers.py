@@ -31,9 +31,9 @@ def hybrid(name: str, catalog: Catalog) -> Transformer:
     return shape
 
 
-def saved(shape: Transformer, parts: LayerParts, **run: int) -> float:
+def saved(shape: Transformer, parts: LayerParts) -> float:
     """Bytes a token that one layer saves in bf16."""
-    return layer_block(shape, LayerRun(TOKENS, TOKENS, "flash", parts=parts, **run), WIDTHS["bf16"]).saved_bytes / TOKENS
+    return layer_block(shape, LayerRun(TOKENS, TOKENS, "flash", parts=parts), WIDTHS["bf16"]).saved_bytes / TOKENS
 
 
 def test_a_gated_delta_net_layer_saves_what_its_kernels_need(catalog: Catalog) -> None:
