@@ -33,9 +33,8 @@ FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
 # A run's spot price older than 180 days leads only if no fresher candidate is within this factor of it (assumed); that of a
 # service never leads a fresher one.
 OUTDATED_LEAD = 1.25
-FIRMER_LEAD = (
-    1.25  # The factor by which one with room may cost more than a commitment to machines whose memory is tight (assumed).
-)
+# The factor by which one with room may cost more than a commitment to machines whose memory is tight (assumed).
+FIRMER_LEAD = 1.25
 SERVER_SEGMENT = "datacenter"
 # Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
 # and for few desktop cards.

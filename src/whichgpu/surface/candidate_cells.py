@@ -237,10 +237,10 @@ def front_lines(answer: RecommendAnswer) -> list[Message]:
     best, kind = answer.answer, answer.kind
     if best.purchase is not None and kind == "mix":
         return []
-    named = {(reason.values.get("gpus"), reason.values.get("gpu")) for reason in best.because if reason.id in CHEAPER_REASONS}
+    explained = {(reason.values.get("gpus"), reason.values.get("gpu")) for reason in best.because if reason.id in CHEAPER_REASONS}
     is_cheaper = answer.cheapest.cost.amount < best.cost.amount
     lines = []
-    if is_cheaper and (gpu_count_label(answer.cheapest.gpus), answer.cheapest.gpu_name) not in named:
+    if is_cheaper and (gpu_count_label(answer.cheapest.gpus), answer.cheapest.gpu_name) not in explained:
         lines.append(msg("recommend.cheapest", what=candidate_summary(answer.cheapest, kind)))
     if (answer.fastest.gpu, answer.fastest.gpus) != (best.gpu, best.gpus):
         lines.append(msg("recommend.fastest", what=candidate_summary(answer.fastest, kind)))

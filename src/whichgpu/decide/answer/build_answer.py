@@ -269,8 +269,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     def _sentence(self, at: int, best: Candidate) -> Message:
         """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
-        named = gpu_for_task(best, request.workload, request.shape.name, self._mode)
-        gpu = named if self._modelled else gpu_in_precision(best)
+        with_task = gpu_for_task(best, request.workload, request.shape.name, self._mode)
+        gpu = with_task if self._modelled else gpu_in_precision(best)
         plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu)
         chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)

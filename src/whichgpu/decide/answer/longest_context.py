@@ -22,8 +22,8 @@ def longest_context(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
         return None
     needed = (workload.seq_in or 0) + (workload.seq_out or 0)
     limit = shape.max_context
-    held = kv_tokens(replace(workload, seq_in=limit - 1, seq_out=1), shape, gpu)
-    if held is None or held.low >= limit:
+    cache = kv_tokens(replace(workload, seq_in=limit - 1, seq_out=1), shape, gpu)
+    if cache is None or cache.low >= limit:
         return max(needed, limit)
-    tokens = held.low if held.low >= needed else held.value
+    tokens = cache.low if cache.low >= needed else cache.value
     return max(needed, min(limit, int(tokens) // STEP * STEP))

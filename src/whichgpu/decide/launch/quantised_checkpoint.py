@@ -32,15 +32,15 @@ def quantised_checkpoint(model: object, precision: str, engine: str, catalog: Ca
     if "/" in name:
         bases &= {name.rpartition("/")[2].lower()}
     publishers, ends = (maker, *PUBLISHERS), NAME_ENDS[precision]
-    found = []
+    matches = []
     for repository in next((one.repositories for one in catalog.repositories if one.model == row.id), ()):
         owner, _, short = repository.partition("/")
         for order, end in enumerate(ends):
             base = short.lower().removesuffix(end)
             if owner in publishers and short.lower().endswith(end) and base in bases:
                 is_tuned = any(word in base for word in INSTRUCTION_TUNED)
-                found.append((not is_tuned, order, publishers.index(owner), repository))
-    return min(found)[-1] if found else None
+                matches.append((not is_tuned, order, publishers.index(owner), repository))
+    return min(matches)[-1] if matches else None
 
 
 def _own_names(row: Model) -> tuple[str, set[str]]:

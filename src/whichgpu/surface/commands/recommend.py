@@ -28,7 +28,7 @@ from whichgpu.surface.candidate_cells import (
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.evidence import say_evidence
 from whichgpu.surface.commands.render.listing import say_sources
-from whichgpu.surface.commands.render.short_answer import say_brief, say_short
+from whichgpu.surface.commands.render.short_answer import STALE, say_brief, say_short
 from whichgpu.surface.commands.session import Session
 
 MAX_SOURCES = 6  # Sources listed under an answer.
@@ -106,7 +106,7 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
     if answer.with_cuda is not None:
         lines.append(msg("recommend.with-cuda", what=candidate_summary(answer.with_cuda, kind)))
     lines += [reason for reasons in answer.why_not.values() for reason in reasons]
-    lines += [msg("recommend.lacks", what=one) for one in (*answer.lacks, *answer.warnings)]
+    lines += [msg("recommend.lacks", what=one) for one in (*answer.lacks, *answer.warnings) if one.id != STALE]
     lines += [msg("recommend.host", what=one) for one in answer.host]
     lines += [msg("recommend.assumed", what=one) for one in answer.assumptions]
     if answer.engines:

@@ -78,9 +78,9 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     ):  # fmt: skip
         while line_count() > MAX_LINES and len(part) > min_length:
             part.pop(-2 if part is reasons else -1)  # The last reason compares the answer with the next candidate.
-    kept = len(rows)
-    rows += all_rows[kept:]  # Rows come back as far as what was left out since makes space.
-    while line_count() > MAX_LINES and len(rows) > kept:
+    fitting_rows = len(rows)
+    rows += all_rows[fitting_rows:]  # Rows come back as far as what was left out since makes space.
+    while line_count() > MAX_LINES and len(rows) > fitting_rows:
         rows.pop()
     for text in _lines(session, [answer.sentence]):
         session.note(text)
@@ -104,14 +104,14 @@ def _table(session: Session, answer: RecommendAnswer) -> tuple[list[str], list[l
     """Return heading and rows of a table that fits 80 columns: GPUs, seller, speed and cost of the first candidates."""
     best, language = answer.answer, session.language
     names = [name for name in columns(answer) if name not in DROPPED_COLUMNS]
-    shown = answer.candidates[:MAX_ROWS]
+    candidates = answer.candidates[:MAX_ROWS]
     if _one_user(answer):  # One user has no request rate, and no tokens of others to share the cost.
         names = ["month-alone" if name == "month" else name for name in names if name != "stands"]
     if best.purchase is None:
         names.insert(1, "seller")
-    rows = [[short_cell(name, one, language.text, best) for name in names] for one in shown]
+    rows = [[short_cell(name, one, language.text, best) for name in names] for one in candidates]
     header = {name: short_heading(name, best, language) for name in names}
-    if any(has_older_price(one, best) for one in shown):
+    if any(has_older_price(one, best) for one in candidates):
         header |= {"seller": language.text("recommend.column-seller-aged")}
     return [header[name] for name in names], rows
 
