@@ -44,9 +44,9 @@ def test_every_named_candidate_has_its_seller_and_the_day_of_its_price(catalog: 
         text = str(candidate_summary(one, answer.kind))
         assert f"from {one.provider}, price of {one.price_observed_at}" in text
     cheaper = [one for one in answer.candidates if one.cost.amount < answer.answer.cost.amount]
-    named = " ".join(map(str, (*answer.answer.because, *front_lines(answer))))
+    text_of_others = " ".join(map(str, (*answer.answer.because, *front_lines(answer))))
     for one in cheaper[:1]:
-        assert f"{one.gpus}x {one.gpu_name} from {one.provider}" in named
+        assert f"{one.gpus}x {one.gpu_name} from {one.provider}" in text_of_others
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,6 @@ from whichgpu.decide.launch.quantised_checkpoint import quantised_checkpoint
 def test_only_listed_checkpoints_of_the_model_itself_are_named(
     catalog: Catalog, model: str, precision: str, engine: str, repository: str | None
 ) -> None:
-    found = quantised_checkpoint(model, precision, engine, catalog)
-    assert found == repository
-    assert found is None or any(found in row.repositories for row in catalog.repositories)
+    repository_named = quantised_checkpoint(model, precision, engine, catalog)
+    assert repository_named == repository
+    assert repository_named is None or any(repository_named in row.repositories for row in catalog.repositories)
