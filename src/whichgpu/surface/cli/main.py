@@ -145,14 +145,17 @@ def root(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; all exceptions are handled here."""
     args = list(sys.argv[1:] if argv is None else argv)
+    is_closed = sys.stdout is None
     sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
     session = Session(language(_system_language()), out=cast("TextIO", Output(sys.stdout)))
     try:
+        if is_closed:
+            raise CannotWrite(os.strerror(errno.EBADF))
         return _run_reporting_errors(args, session)
     except ReaderGone:  # The reader closed the pipe, as `head` does.
         silence(sys.stdout)
         return 0
-    except CannotWrite as problem:  # Stdout is on a full disk.
+    except CannotWrite as problem:  # Stdout is closed or on a full disk.
         silence(sys.stdout)
         session.format = None
         return session.fail(DataError("cannot-write", msg("error.cannot-write", why=str(problem))))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.text_width import wrap
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
@@ -36,7 +34,6 @@ FIRST_REASONS = (
 )  # fmt: skip
 # Assumptions without which the figures mean little: the length of a run, tokens of a request, the traffic.
 WORK_ASSUMED = ("assumed.work", "assumed.sequence", "assumed.rate")
-DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
 DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
 
@@ -67,11 +64,10 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     ):  # fmt: skip
         while line_count() > MAX_LINES and len(part) > min_length:
             part.pop(_least_needed(part, steps, reasons, step_count - len(steps) < chosen_step))
-    for text in _lines(session, [answer.sentence]):
-        session.note(text)
+    session.say(answer.sentence)
     session.table(header, rows)
-    for text in _lines(session, [*under(), last]):
-        session.note(text)
+    for message in (*under(), last):
+        session.say(message)
 
 
 def _least_needed(part: Sequence[object], steps: object, reasons: object, before_answer: bool) -> int:
@@ -141,6 +137,5 @@ def _changes(answer: RecommendAnswer) -> list[Message]:
 
 
 def _lines(session: Session, messages: Sequence[Message]) -> list[str]:
-    """Return messages as lines of whole words within the terminal's width, continued lines indented."""
-    width = shutil.get_terminal_size((DEFAULT_WIDTH, MAX_LINES)).columns or DEFAULT_WIDTH
-    return [line for message in messages for line in wrap(session.language.render(message), width, rest="  ")]
+    """Return messages as lines of whole words within the terminal's width."""
+    return [line for message in messages for line in session.text_lines(session.language.render(message))]
