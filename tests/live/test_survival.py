@@ -25,7 +25,7 @@ from tests.live.workers import OFFERS, Flip
 from tests.surface.cli import ROOT
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.live import price_store, price_store_schema
-from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing, store_path
 from whichgpu.catalog.live.queries import OfferQuery, offers_on
 from whichgpu.catalog.live.refresh import refresh
 from whichgpu.catalog.live.resolve import Resolver
@@ -154,6 +154,16 @@ def test_read_only_folder_is_read_and_reported(locked_folder: Path, resolver: Re
     assert caught.value.kind in ("store-readonly", "store-unopenable")
     assert str(locked_folder) in str(caught.value)
     assert prices(locked_folder) == {"0.5"}
+
+
+def test_store_is_read_where_nothing_can_be_written(folder: Path, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # No file of this process can grow, as on a full disk.
+    try:
+        assert prices(folder) == {"0.5"}
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_folder_that_cannot_be_created_is_reported(tmp_path: Path, resolver: Resolver) -> None:
