@@ -25,7 +25,7 @@ from tests.live.workers import OFFERS, Flip
 from tests.surface.cli import ROOT
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.live import price_store, price_store_schema
-from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing, store_path
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
 from whichgpu.catalog.live.queries import OfferQuery, offers_on
 from whichgpu.catalog.live.refresh import refresh
 from whichgpu.catalog.live.resolve import Resolver

@@ -66,7 +66,8 @@ class Root(HelpGroup):
     @staticmethod
     def _read_sentence(session: Session, args: list[str]) -> list[str]:
         """Return the arguments of the command nearest to a plain sentence, and show it; the arguments if they are none."""
-        words = " ".join(args).split()
+        end = next((place for place, word in enumerate(args) if word.startswith("-")), len(args))
+        words = " ".join(args[:end]).split()
         if len(words) < 3:  # Most mistyped commands end here, without loading the catalog.
             return args
         from shlex import join
@@ -74,7 +75,7 @@ class Root(HelpGroup):
         from whichgpu.catalog.store import Catalog
         from whichgpu.surface.cli.sentences import command_of_sentence
 
-        reading = command_of_sentence(words, Catalog())
+        reading = command_of_sentence([*words, *args[end:]], Catalog())
         if reading is None:
             return args
         command, ignored = reading
