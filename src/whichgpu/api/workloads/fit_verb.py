@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from whichgpu.api.context import Context
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.request.load import FitRequest
 from whichgpu.api.request.read import read, workload
 from whichgpu.api.workloads.fit import FitAnswer, fit_workload
 from whichgpu.catalog.select import GpuFilter
+from whichgpu.workload.contradictions import takes_adapters
 from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.unused import ADAPTERS
 
@@ -14,8 +16,10 @@ from whichgpu.workload.unused import ADAPTERS
 def fit(request: FitRequest, context: Context) -> FitAnswer:
     """Return the memory a model needs, and which GPUs have enough."""
     names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
-    parsed = workload({"task": _default_task(request), **request}, context.spell, without=("gpu",))
+    parsed = workload({"task": "serve", **request}, context.spell, without=("gpu",))
     if "task" not in request:
+        if _is_finetuning(request, parsed, context):
+            parsed = workload({"task": "finetune", **request}, context.spell, without=("gpu",))
         parsed = ParsedWorkload(parsed.workload, parsed.user_fields - {"task"})
     if "emit" in request:
         from whichgpu.api.launch.emit import check_target  # The launch targets are imported only if one is named.
@@ -32,7 +36,8 @@ def fit(request: FitRequest, context: Context) -> FitAnswer:
     return with_launch_files(answer, request, context)
 
 
-def _default_task(request: FitRequest) -> str:
-    """Return the task of a request that names none: fine-tuning with adapters, unless an engine is to serve them."""
-    is_adapted = any(request.get(name) for name in ("lora", *ADAPTERS))
-    return "finetune" if is_adapted and "engine" not in request else "serve"
+def _is_finetuning(request: FitRequest, parsed: ParsedWorkload, context: Context) -> bool:
+    """Whether a request without a task is about fine-tuning: it names adapters that the model takes, and no engine to serve them."""
+    if "engine" in request or not any(request.get(name) for name in ("lora", *ADAPTERS)):
+        return False
+    return takes_adapters(lookup_cache(context.catalog).shape_for(parsed.workload))
