@@ -37,7 +37,7 @@ def fit(request: FitRequest, context: Context) -> FitAnswer:
 
 
 def _is_finetuning(request: FitRequest, parsed: ParsedWorkload, context: Context) -> bool:
-    """Whether a request without a task is about fine-tuning: it names adapters that the model takes, and no engine to serve them."""
+    """Whether a request without a task is about fine-tuning: it names adapters the model takes, and no engine to serve them."""
     if "engine" in request or not any(request.get(name) for name in ("lora", *ADAPTERS)):
         return False
     return takes_adapters(lookup_cache(context.catalog).shape_for(parsed.workload))
