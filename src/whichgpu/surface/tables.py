@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 _FIGURE = re.compile(r"-?\d(?!\d* ?x )")  # The beginning of a cell that is a figure; `8x H100` and `2 x tp 4` are none.
 Rows = Sequence[Sequence[object]]
+MAX_TITLE_LINES = 3  # Lines of a column's title in a compact table.
 MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), rows are printed as blocks.
 COLUMN_GAP = 3  # Characters between two columns of a table on a terminal; its two edges have one each.
+COMPACT_GAP = 2  # Characters between two columns of a compact table, which has no edges.
 MIN_NAME_WIDTH = 8  # Columns of text are narrowed down to so many characters before columns of figures are.
 SHORT_CELL = 12  # Cells of at most so many characters, such as a figure with its unit, are kept on one line where they fit.
 
@@ -45,8 +47,8 @@ def write_markdown(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
             stream.write("|" + " --- |" * len(header) + "\n")
 
 
-def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write a table within the terminal's width, wrapping words and truncating nothing."""
+def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, compact: bool = False) -> None:
+    """Write a table within the terminal's width, wrapping words and truncating nothing; `compact` leaves out its edges."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -60,14 +62,25 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
     if console.width < MIN_COLUMN_WIDTH * len(header):
         _write_stacked(console, header, rows)
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    widths = column_widths(header, rows, console.width - COLUMN_GAP * len(header) + 1)
+    padding, gap = ((0, 1, 0, 0), COMPACT_GAP) if compact else ((0, 1), COLUMN_GAP)
+    header = _narrow(header, rows) if compact else header
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=padding, show_edge=not compact)
+    widths = column_widths(header, rows, console.width - gap * len(header) + 1)
     for title, is_right, width in zip(header, right_aligned(len(header), rows), widths, strict=True):
         table.add_column(title, justify="right" if is_right else "left", overflow="fold", width=width)
     for row in rows:
         cells = zip((str(cell) if cell != "" else "–" for cell in row), widths, strict=True)
         table.add_row(*(Text("\n".join(wrap(cell, width))) for cell, width in cells))
     console.print(table)
+
+
+def _narrow(header: Sequence[str], rows: Rows) -> list[str]:
+    """Return the titles of columns on up to three lines, so that most are no wider than the cells below them."""
+    widths = []
+    for place, title in enumerate(header):
+        cells = max((cell_width(str(row[place])) for row in rows), default=0)
+        widths.append(max(cells, cell_width(title) // MAX_TITLE_LINES + 2, *map(cell_width, title.split())))
+    return ["\n".join(wrap(title, width)) for title, width in zip(header, widths, strict=True)]
 
 
 def column_widths(header: Sequence[str], rows: Rows, room: int) -> list[int]:
@@ -78,7 +91,7 @@ def column_widths(header: Sequence[str], rows: Rows, room: int) -> list[int]:
     >>> column_widths(["id", "licence"], [["qwen3-235b-a22b", "tongyi-qianwen-license-agreement"]], 40)
     [15, 25]
     """
-    columns = [[str(row[place]) for row in (header, *rows)] for place in range(len(header))]
+    columns = [[line for row in (header, *rows) for line in str(row[place]).split("\n")] for place in range(len(header))]
     whole = [max(map(cell_width, cells)) for cells in columns]
     widths = [max(map(_unbroken_width, cells)) for cells in columns]
     texts = [place for place, is_figure in enumerate(right_aligned(len(header), rows)) if not is_figure]
