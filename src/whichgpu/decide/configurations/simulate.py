@@ -127,15 +127,15 @@ class Simulator:
         self.prepare([(group, one)])
         if _replica_key(group, one) not in self._servers:
             return Infeasibility("memory", 0.0)
-        evidence, found, factor = time_range(self._request, group, one), None, 1.0
+        evidence, fewest, factor = time_range(self._request, group, one), None, 1.0
         if self._risk == "low":
             factor = evidence.factor.quantile(SAFE_PROBABILITY)
-            found = self._fewest_simulated(group, one, factor, MIN_HEADROOM)
-        if found is None:
-            found, factor = self._fewest_simulated(group, one), 1.0
-        if found is None:
+            fewest = self._fewest_simulated(group, one, factor, MIN_HEADROOM)
+        if fewest is None:
+            fewest, factor = self._fewest_simulated(group, one), 1.0
+        if fewest is None:
             return Infeasibility("latency", 0.0)
-        replicas, one = found
+        replicas, one = fewest
         latencies = self._simulation(group, one, replicas)
         assert latencies is not None
         if one.overrides == LimitOverrides():
@@ -189,16 +189,18 @@ class Simulator:
 
         The configuration has the engine's own scheduler limits, or tighter ones if fewer replicas keep the objectives with them.
         """
-        times, (_, most) = self._server(group, one)[1], self._replica_range(one)
+        times, (start, end) = self._server(group, one)[1], self._replica_range(one)
         usual = self._fewest_by_formula(one, times)
         if usual is not None and factor > 1.0:
             usual = self._fewest_with_slow_steps(one, times, factor, usual)
+        if usual == start and self._holds(group, one, start, factor, headroom):
+            return start, one
         limited = self._with_limits(group, one, factor)
         fewest = {} if usual is None else {one: usual}
         if limited is not None:
             saturation = self._server(group, limited)[1].saturation * one.parallel.dp
             busiest = BUSIEST * saturation / max(factor, headroom)
-            fewest[limited] = max(self._replica_range(one)[0], ceil(self._rate / busiest - 1e-9))
+            fewest[limited] = max(start, ceil(self._rate / busiest - 1e-9))
         if not fewest:
             return None
         holding: dict[int, Configuration] = {}
@@ -212,7 +214,7 @@ class Simulator:
             return False
 
         start = min(fewest.values())
-        replicas = _fewest(start, max(start, ceil(most * factor)), holds)
+        replicas = _fewest(start, max(start, ceil(end * factor)), holds)
         return None if replicas is None else (replicas, holding[replicas])
 
     def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
@@ -220,7 +222,14 @@ class Simulator:
         times, latencies = self._server(group, one)[1], self._simulation(group, one, replicas)
         if latencies is None or not holds_with(self._workload, times, latencies, factor):
             return False
-        return headroom <= 1.0 or self._simulation(group, one, replicas, headroom) is not None
+        return headroom <= 1.0 or self._has_headroom(group, one, replicas)
+
+    def _has_headroom(self, group: Group, one: Configuration, replicas: int) -> bool:
+        """Return whether replicas sustain `MIN_HEADROOM` times their rate: by cautious formulas, else in simulation."""
+        rate = MIN_HEADROOM * self._rate / replicas / one.parallel.dp
+        if _may_hold(self._workload, self._server(group, one)[1], rate, FORMULA_LEEWAY):
+            return True
+        return self._simulation(group, one, replicas, MIN_HEADROOM) is not None
 
     def _holds_limited(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
         """Return whether objectives hold in simulation, with tight scheduler limits and slow steps."""
@@ -268,7 +277,7 @@ class Simulator:
         (server, times), workload = self._server(group, one), self._workload
         servers = replicas * one.parallel.dp
 
-        headroom = MIN_HEADROOM if self._risk == "low" and self._simulation(group, one, replicas, MIN_HEADROOM) else 1.0
+        headroom = MIN_HEADROOM if self._risk == "low" and self._has_headroom(group, one, replicas) else 1.0
 
         def may_hold(rate: float) -> bool:
             return _may_hold(workload, times, rate / servers, FORMULA_LEEWAY)
