@@ -165,6 +165,7 @@ def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: 
         dtype=echo["precision"],
         kv_dtype=echo["kv_precision"],
         published=lookups.shape(echo["model"]).native,
+        is_embedding=echo["task"] == "embed",
         speculative=_speculative(echo, catalog),
         tensor_parallel_size=parallel.tp,
         pipeline_parallel_size=parallel.pp,

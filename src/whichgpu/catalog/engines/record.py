@@ -154,6 +154,7 @@ class ServeCommand(RecordSection, frozen=True):
     releases: dict[str, str] = {}  # latest release that runs on GPUs the present one does not support, by compute capability
     tag: str = ""  # tag of the image of a release, with the placeholder {release}
     fixed: str = ""  # options that do not depend on the request
+    embedding: str = ""  # switch without which the engine does not serve embeddings
     separate_values: bool = False  # an option and its value are two words; otherwise joined by an equals sign
     reads_gguf: bool = False  # {model} is a GGUF file, not a Hugging Face repository
     port: str = "--port"
