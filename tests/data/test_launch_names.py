@@ -54,8 +54,8 @@ def test_names_and_regions_are_those_of_skypilot_s_catalog(evidence: Path, catal
         for provider in row["providers"].split(";")
     }
     assert ours <= names
-    for row in data_rows(FOLDER.parents[1] / "catalog" / "data" / "prices.csv"):
-        known = SKYPILOT.get(row["provider"], [])
-        if ALL_REGIONS in known and not row["ended"]:
-            assert set(row["regions"].split(";")) <= regions[row["provider"]] | {"any"}, row["provider"]
+    for price in data_rows(FOLDER.parents[1] / "catalog" / "data" / "prices.csv"):
+        known = SKYPILOT.get(price["provider"], [])
+        if ALL_REGIONS in known and not price["ended"]:
+            assert set(price["regions"].split(";")) <= regions[price["provider"]] | {"any"}, price["provider"]
     assert all(set(known) <= regions[cloud] for cloud, known in SKYPILOT.items() if known not in ([ALL_REGIONS], [""]))

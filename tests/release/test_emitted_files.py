@@ -273,7 +273,7 @@ MUTATIONS = {
         (":80GB:", ":81GB:"),
     ),
     "cloud-cli": (
-        ("--instance-type=", "--instance-typ="),
+        ("--instance-type=", "--machine-type="),
         ("--instance-type=", "--instance-type=x"),
         ("MarketType=spot", "MarketTyp=spot"),
         ("VolumeSize=", "VolumeSize=x"),
