@@ -101,11 +101,11 @@ def _why(path: Path, left_out: Iterable[LeftOut]) -> Any:
 def _gpu(tests: Iterable[LoadTest], claim: ParsedWorkload | None, catalog: Catalog) -> Gpu:
     """Return the GPU of a load test: the user's, the file's, or this machine's."""
     name = claim.workload.gpu if claim else None
-    measured = next((test.gpu for test in tests if test.gpu), None)
-    gpu_name, here = name or measured, card_and_gpu_here(catalog)
-    named = gpus_named(catalog, measured) if name and measured else ()
-    if name and measured and named and find_gpu(catalog, name) not in named:
-        raise UsageError("load-test-gpu", _is_of_another(measured, name), msg("hint.load-test"))
+    file_gpu = next((test.gpu for test in tests if test.gpu), None)
+    gpu_name, here = name or file_gpu, card_and_gpu_here(catalog)
+    variants = gpus_named(catalog, file_gpu) if name and file_gpu else ()
+    if name and file_gpu and variants and find_gpu(catalog, name) not in variants:
+        raise UsageError("load-test-gpu", _is_of_another(file_gpu, name), msg("hint.load-test"))
     if gpu_name is None and here is None:
         raise UsageError("load-test-gpu", msg("error.load-test-gpu"), msg("hint.load-test"))
     if gpu_name is None or (here is not None and here[0].name == gpu_name):
@@ -148,9 +148,9 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
     return {"task": test.task, "model": model, **stated, **own}
 
 
-def _is_of_another(measured: str, stated: str) -> Message:
+def _is_of_another(measured_name: str, claimed_name: str) -> Message:
     """Return that a file measured something else than the user says."""
-    return msg("error.load-test-other-model", name=measured[:80], model=stated)
+    return msg("error.load-test-other-model", name=measured_name[:80], model=claimed_name)
 
 
 def _model(name: str | None, catalog: Catalog) -> str:
