@@ -141,8 +141,8 @@ def dstack(text: str) -> int:
     documents = [one for one in yaml.safe_load_all(text) if one]
     for document in documents:
         gpu = models.parse_apply_configuration(document).resources.gpu
-        known = import_module("gpuhunt._internal.constraints").find_accelerators(names=gpu.name)
-        if not any(gpu.memory is None or gpu.memory.min == one.memory for one in known):
+        accelerators = import_module("gpuhunt._internal.constraints").find_accelerators(names=gpu.name)
+        if not any(gpu.memory is None or gpu.memory.min == one.memory for one in accelerators):
             raise ValueError(f"no GPU of gpuhunt: {gpu.name} {gpu.memory}")
     return len(documents)
 
@@ -208,8 +208,8 @@ def cloud_cli(text: str) -> int:
         if words[0] == "aws":
             run_instances([word for word in words[1:] if not word.startswith("--user-data=")])
         for word in words:
-            if found := re.match(r"--accelerator=type=([\w-]+),count=\d+$", word):
-                check_machines({GKE_LABEL: found[1]})
+            if accelerator := re.match(r"--accelerator=type=([\w-]+),count=\d+$", word):
+                check_machines({GKE_LABEL: accelerator[1]})
     shell(text)
     return len(lines)
 
