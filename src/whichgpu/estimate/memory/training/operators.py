@@ -94,8 +94,8 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         if self.quantised is None:
             return self.tape.op((x,), self.tokens * out, width, kernel=True)
         whole = self.quantised.copies * self.copies * (x.count // self.tokens) * out * width
-        kept = (x,) if self.quantised.keeps_inputs else ()
-        return self.tape.op((x,), self.tokens * out, width, kept, backward_temporary=whole, kernel=True, forward_temporary=whole)
+        saved = (x,) if self.quantised.keeps_inputs else ()
+        return self.tape.op((x,), self.tokens * out, width, saved, backward_temporary=whole, kernel=True, forward_temporary=whole)
 
     def _adapted(self, x: TapeTensor, features: int, out: int) -> TapeTensor:
         """Append a frozen linear layer plus a low-rank adapter (arXiv 2106.09685): base(x) + scale * B(A(x))."""
@@ -119,8 +119,8 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         normed = self.tape.op((wide, scale), x.count, 4, (wide, scale))
         gradient = 0 if self.lora_rank else x.count // self.tokens * self.widths.parameter
         if wide_weight:
-            kept = (normed,) if gradient else ()
-            return self.cast(self.tape.op((normed,), x.count, 4, kept, parameter_gradient=gradient), x.width)
+            saved = (normed,) if gradient else ()
+            return self.cast(self.tape.op((normed,), x.count, 4, saved, parameter_gradient=gradient), x.width)
         narrow = self.cast(normed, x.width)
         saved = (narrow,) if gradient else ()
         return self.tape.op((narrow,), x.count, x.width, saved, parameter_gradient=gradient)

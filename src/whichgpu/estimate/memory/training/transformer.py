@@ -233,7 +233,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
             sum(shard_sizes([step_temporary(workload, sum(trained), max(trained, default=0))], states)),
             {"activations": waiting},
             gradients,
-            _held(step, stretches),
+            _previous_step(step, stretches),
         ),
         pools,
     )
@@ -308,7 +308,7 @@ def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int
     return stored
 
 
-def _held(step: TransformerStep, stretches: Sequence[BlockRun]) -> int:
+def _previous_step(step: TransformerStep, stretches: Sequence[BlockRun]) -> int:
     """Return the bytes of the step before that the loop's logits keep until the forward pass ends: themselves and their graph."""
     if not step.traits.keeps_last_logits or len(stretches) < 2:
         return 0
