@@ -122,3 +122,24 @@ def test_a_packed_trace_is_read(tmp_path: Path) -> None:
     request = ("estimate", "serve", "gpt2", "--gpu", "T4", "--trace")
     assert call(*request, str(packed)).out == call(*request, str(plain)).out
     assert_refused(call(*request, str(cut)), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("offers h100 sxm", "whichgpu offers --gpu 'h100 sxm'"),
+        ("price h100", "whichgpu offers --gpu h100"),
+        ("fit llama 3.1 70b", "llama-3.1-70b"),
+        ("fit --gpu T4", "whichgpu models --fits"),
+        ("estimate gpt2 --gpu T4", "whichgpu estimate serve gpt2"),
+    ],
+)
+def test_near_misses_are_answered_with_the_command_that_works(words: str, hint: str) -> None:
+    reply = call(*words.split())
+    assert_refused(reply, 2)
+    assert hint in reply.err.splitlines()[-1]
+
+
+def test_estimates_take_the_words_for_tasks_that_recommendations_do() -> None:
+    request = ("gpt2", "--gpu", "T4", "--out", "20")
+    assert call("estimate", "chat", *request).out == call("estimate", "serve", *request).out
