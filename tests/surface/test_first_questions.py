@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.surface.cli import assert_refused, call, terminal
+from whichgpu.catalog.store import Catalog
 
 WIDTH = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
 
@@ -143,3 +145,13 @@ def test_near_misses_are_answered_with_the_command_that_works(words: str, hint: 
 def test_estimates_take_the_words_for_tasks_that_recommendations_do() -> None:
     request = ("gpt2", "--gpu", "T4", "--out", "20")
     assert call("estimate", "chat", *request).out == call("estimate", "serve", *request).out
+
+
+def test_a_model_given_by_its_config_is_launched_from_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        json.dumps(next(model.config for model in Catalog().models if model.id == "llama-3.2-1b"))
+    )
+    reply = call("estimate", "serve", str(folder / "config.json"), "--gpu", "L4", "--emit", "vllm")
+    assert reply.out.splitlines()[-1].startswith(f"vllm serve '{folder}' --")
