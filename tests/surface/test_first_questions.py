@@ -134,6 +134,8 @@ def test_a_packed_trace_is_read(tmp_path: Path) -> None:
         ("fit llama 3.1 70b", "llama-3.1-70b"),
         ("fit --gpu T4", "whichgpu models --fits"),
         ("estimate gpt2 --gpu T4", "whichgpu estimate serve gpt2"),
+        ("buy llama-3.1-8b", "whichgpu recommend chat llama-3.1-8b --buy"),
+        ("compare T4 gpt2", "--model gpt2"),
     ],
 )
 def test_near_misses_are_answered_with_the_command_that_works(words: str, hint: str) -> None:
@@ -155,3 +157,8 @@ def test_a_model_given_by_its_config_is_launched_from_its_folder(tmp_path: Path)
     )
     reply = call("estimate", "serve", str(folder / "config.json"), "--gpu", "L4", "--emit", "vllm")
     assert reply.out.splitlines()[-1].startswith(f"vllm serve '{folder}' --")
+
+
+def test_a_command_line_is_explained_as_it_is() -> None:
+    line = "vllm serve openai-community/gpt2 --max-model-len 512"
+    assert call("explain", line, "--gpu", "T4").out == call("explain", "--text", line, "--gpu", "T4").out
