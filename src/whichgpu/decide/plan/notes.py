@@ -8,7 +8,7 @@ from datetime import date
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import format_duration, format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.offer import STALE_DAYS
@@ -87,6 +87,8 @@ def _model_assumptions(model: ServedModel) -> Iterator[Message]:
         yield msg("assumed.sequence", seq_in=workload.seq_in or 0, seq_out=workload.seq_out or 0)
     if "rate" not in stated and traffic.trace is None and traffic.peak_of == "rate":
         yield msg("assumed.rate", rate=significant(traffic.peak))
+    if traffic.hash_tokens:
+        yield msg("assumed.plan-prefixes", model=model.name)
     if not model.objectives.any:
         yield msg("assumed.plan-no-goals", model=model.name)
 
@@ -98,6 +100,9 @@ def warnings(
     yield from _traffic_warnings(plan)
     yield from _simulation_warnings(plan)
     yield from _late_warnings(plan)
+    settings = plan.inputs.constraints.run_settings
+    if settings.interruptions and any(one.term == "spot" for one in priced):
+        yield msg("plan.spot-risk", hours=significant(1.0 / settings.interruptions), time=format_duration(settings.startup))
     yield from _range_warnings(plan, simulation)
     yield from dict.fromkeys(_engine_warnings(plan, groups))
     yield from _stale_prices(plan.inputs.constraints.day, priced)
