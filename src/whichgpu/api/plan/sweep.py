@@ -23,7 +23,7 @@ from whichgpu.decide.plan.plan_answer import CurvePoint, money
 from whichgpu.decide.plan.question import PlanQuestion, to_document
 from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.search import SolvedPlan, search_plan
-from whichgpu.decide.plan.starts import starts_of
+from whichgpu.decide.plan.solver.starts import starts_of
 from whichgpu.estimate.lookup_cache import LookupCache
 
 POINT_GAP = 0.02  # Relative optimality gap at which the solver stops for one plan of a sweep (set by judgement).

@@ -17,14 +17,14 @@ from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
 from whichgpu.decide.plan.inputs import StageProgress
-from whichgpu.decide.plan.notes import assumptions, nearest_objective, warnings
+from whichgpu.decide.plan.notes import assumptions, nearest_objective, places_served, warnings
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money, proof
 from whichgpu.decide.plan.plan_rows import AnswerRows
 from whichgpu.decide.plan.question import echo
 from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
 from whichgpu.decide.plan.search import SolvedPlan
 from whichgpu.decide.plan.simulate import SimulatedModel, replica_range, simulate_model
-from whichgpu.decide.plan.starts import start_messages, starts_of
+from whichgpu.decide.plan.solver.starts import start_messages, starts_of
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources
 from whichgpu.price.terms import MONTH_HOURS
@@ -78,6 +78,7 @@ def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: Stag
         warnings=(
             *warnings(plan, simulation, groups, (*bill, *jobs)),
             *start_messages(formulation, solution, starts, currency),
+            *(places_served(inputs.reach, groups) if inputs.reach else ()),
         ),
         sources=_sources(plan, bill),
         changes=_changes(plan, rows.busiest),

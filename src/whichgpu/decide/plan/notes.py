@@ -12,6 +12,7 @@ from whichgpu.base.units import format_duration, format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.offer import STALE_DAYS
+from whichgpu.catalog.places.user_places import Reach
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.plan.margins import HEADROOMS, late_rates
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
@@ -202,3 +203,14 @@ def nearest_objective(trial: PlanTrial) -> list[Message]:
     one = min(near, key=lambda each: each.margin)
     id = "plan.breaks-goal" if one.margin >= 0 else "plan.breaks-goal-missed"
     return [msg(id, model=one.model, goal=msg(f"plan.goal-{one.worst}"), margin=f"{abs(one.margin):.0%}")]
+
+
+def places_served(reach: Reach, groups: Sequence[GroupRow]) -> Iterator[Message]:
+    """Yield, for each city of users, the regions that serve it, with their round trips."""
+    for place, trips in zip(reach.places, reach.trips, strict=True):
+        serving = (row for row in groups if any(one.place == place.name for one in row.serves))
+        regions = dict.fromkeys((row.provider, row.region) for row in serving)
+        where = tuple(
+            f"{' '.join(key)} ({format_seconds(trips[key])})" if key in trips else msg("plan.place-owned") for key in regions
+        )
+        yield msg("plan.place", place=place.name, share=f"{place.share:.0%}", regions=where)

@@ -25,6 +25,7 @@ class Serves(msgspec.Struct, frozen=True):
     bucket: str
     share: float
     rate: float
+    place: str = ""  # city of the users, if they are in several
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.marginal import added_replica, saving
 from whichgpu.decide.plan.solver.problem import Solution
-from whichgpu.decide.plan.starts import Starts
+from whichgpu.decide.plan.solver.starts import Starts
 from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
@@ -76,7 +76,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         count, tp = int(self.solution.counts[level, j]), column.replica.tp
         option, machines, price = self._machines_of(j)
         step_range = replica_range(model.request, gpu_pool, column.replica)
-        start = formulation.first_buckets[column.model]
+        start, buckets = formulation.first_buckets[column.model], model.traffic.buckets
         rates = problem.demand[level] * shares
         rate = float(rates.sum())
         memory = replica_memory(model.request, column.replica, gpu_pool.gpu)
@@ -98,7 +98,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
             utilisation=busy,
             cost_per_hour=Cost(amount, low, high, self.currency),
             serves=tuple(
-                Serves(model.traffic.buckets[b - start].name, float(shares[b]), float(rates[b]))
+                Serves(buckets[b - start].name, float(shares[b]), float(rates[b]), buckets[b - start].place)
                 for b in np.flatnonzero(shares > MIN_SHARE).tolist()
             ),
             copies_by_level=tuple(int(n) * column.replicas for n in self.solution.counts[:, j]),

@@ -161,8 +161,8 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any]
     match one.part:
         case "headroom":
             return values, replace(question, headroom=values["headroom"])
-        case "budget":
-            return values, replace(question, filters={**question.filters, "budget": values["budget"]})
+        case "budget" | "max_latency":
+            return values, replace(question, filters={**question.filters, **values})
         case "quota":
             changed = replace(question, quotas={**question.quotas, **{name: float(limit) for name, limit in values.items()}})
         case "owned":

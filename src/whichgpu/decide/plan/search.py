@@ -28,7 +28,7 @@ from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel, build
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
-from whichgpu.decide.plan.starts import starts_of
+from whichgpu.decide.plan.solver.starts import starts_of
 from whichgpu.decide.plan.supply import Supply
 
 GAP = 0.01  # The solver stops at this distance from the proven bound, as a share of the cost.

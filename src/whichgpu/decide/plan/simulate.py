@@ -155,10 +155,25 @@ def _model_run(
     replicas = [int(solution.counts[level, j]) * column.replicas for j, column in groups]
     columns = [column for _, column in groups]
     shares = np.array([solution.shares[level, j, buckets] for j, _ in groups]).reshape(len(groups), len(demand))
+    served, demand, shares = _over_places(served, demand, shares)
     disaggregated = any(column.replica.role != "both" for column in columns)
     together = len(groups) > 1 and (max(replicas) <= MAX_REPLICAS or disaggregated)
     kind = _FleetRun if together else _GroupsRun
     return served, kind(formulation, served, columns, replicas, demand, shares, quantile)
+
+
+def _over_places(served: ServedModel, demand: Floats, shares: Floats) -> tuple[ServedModel, Floats, Floats]:
+    """Return a model whose buckets are by length alone, with the demand and the groups' shares summed over cities of users."""
+    places, traffic = served.traffic.places, served.traffic
+    if places == 1:
+        return served, demand, shares
+    by_place = demand.reshape(places, -1)
+    total = by_place.sum(axis=0)
+    rates = (shares.reshape(len(shares), places, -1) * by_place[None]).sum(axis=1)
+    first = traffic.buckets[: len(total)]
+    part = sum(one.share for one in first)
+    merged = replace(traffic, buckets=tuple(replace(one, share=one.share / part, place="") for one in first))
+    return replace(served, traffic=merged), total, rates / np.maximum(total, 1e-12)
 
 
 class _GroupsRun(msgspec.Struct, frozen=True):
@@ -281,9 +296,9 @@ def _consecutive(served: ServedModel, mix: Floats, count: int, chance: np.random
     at = np.zeros(len(prompts), dtype=np.int64)
     for b, mine in enumerate(members(served.traffic.buckets, prompts, outputs)):
         at[mine] = b
-    kept = mix / shares
+    weights = mix / shares
     order = np.roll(np.arange(len(prompts)), -int(chance.integers(len(prompts))))
-    order = order[chance.random(len(order)) < (kept / kept.max())[at[order]]]
+    order = order[chance.random(len(order)) < (weights / weights.max())[at[order]]]
     rounds = -(-count // max(1, len(order)))
     requests: list[tuple[int, int, Hashes]] = [
         (trace.prompts[place], trace.outputs[place], [one + turn * OTHER_HASHES for one in trace.hashes[place]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -47,6 +47,7 @@ class Bucket(msgspec.Struct, frozen=True):
     output: float
     share: float
     longest: int = 0
+    place: str = ""  # city of the users; empty if they are not in several
     cached: tuple[float, ...] = ()  # mean input tokens in a prefix cache of each of `CACHE_SIZES`; empty if not known
 
     @property
@@ -56,8 +57,9 @@ class Bucket(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the bucket's ranges of input and output tokens as text: `257-512 in, 65-128 out`."""
-        return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
+        """Return the bucket's ranges of input and output tokens, and the city, as text: `257-512 in, 65-128 out, Seoul`."""
+        lengths = f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
+        return f"{lengths}, {self.place}" if self.place else lengths
 
 
 class DrawnLengths(msgspec.Struct, frozen=True, eq=False):
@@ -107,6 +109,16 @@ class Traffic(msgspec.Struct, frozen=True):
     def longest(self) -> int:
         """Return the most tokens of any one request, input and output together."""
         return max(one.prompt_to + one.output_to for one in self.buckets)
+
+    def by_place(self, shares: Mapping[str, float]) -> Traffic:
+        """Return the traffic with every bucket divided among cities by their share of the requests; one city after the other."""
+        buckets = (replace(one, share=one.share * part, place=name) for name, part in shares.items() for one in self.buckets)
+        return replace(self, buckets=tuple(buckets)) if shares else self
+
+    @property
+    def places(self) -> int:
+        """Return the number of cities that requests come from; 1 if they are not distinguished."""
+        return len({one.place for one in self.buckets})
 
     def named_shares(self, buckets: Sequence[int]) -> list[tuple[str, float]]:
         """Return the names of some buckets of requests, by index, with their shares of all requests."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from whichgpu.decide.plan.solver.problem import OWNED, Pool, PriceOption
-from whichgpu.decide.plan.starts import starts_of
+from whichgpu.decide.plan.solver.starts import starts_of
 
 OPTIONS = (PriceOption("on demand", 3.0), PriceOption("year", 2.0, committed=True), PriceOption(OWNED, 0.1, term=OWNED))
 
