@@ -12,7 +12,10 @@ import pytest
 
 from tests.surface.web_inside import InsideService, TestClient, web_client
 from whichgpu.surface.web.responses import HttpRefusal
+from whichgpu.surface.web.server.cost import CostEstimates
 from whichgpu.surface.web.server.frames import Question
+from whichgpu.surface.web.server.service import page_question
+from whichgpu.surface.web.server.worker import compute
 
 FORM = re.compile(r'<form class="(?:ask|filters)[^>]*>.*?</form>', re.DOTALL)
 CONTROL = re.compile(r"<(?:input|textarea|select)([^>]*)>")
@@ -152,6 +155,31 @@ def test_a_refused_model_is_reported_with_other_invalid_fields(client: TestClien
     assert unknown["error"]["fields"].keys() == {"modle", "batch"}
     missing = client.get("/api/v1/fit", params={"batch": "-5"}).json()
     assert missing["error"]["fields"].keys() == {"model", "batch"}
+
+
+def test_a_page_that_took_too_long_keeps_its_form_and_is_no_error_of_the_server() -> None:
+    refusal = {"kind": "too-long", "values": {"seconds": "20"}}
+    for name, query in (("plan", "rate=7/s"), ("recommend", "task=serve&model=llama-3.1-70b&budget=5usd/h")):
+        question = {**page_question(name, query=query), "refusal": refusal}
+        assert not CostEstimates().is_costly(question)
+        reply = compute(question)
+        assert (reply.status, reply.content_type) == (422, "text/html; charset=utf-8")
+        page = reply.body.decode()
+        assert "20 s" in re.search(r'<section class="card problem".*?</section>', page, re.DOTALL)[0]  # type: ignore[index]
+        assert 'id="f-model"' in page
+        assert "7/s" in page or "5usd/h" in page
+
+
+def test_an_unexpected_exception_on_a_page_is_a_page_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("whichgpu.surface.web.rendering.view_named", fail)
+    reply = compute(page_question("plan", query="rate=7/s", lang="ko"))
+    assert (reply.status, reply.content_type) == (500, "text/html; charset=utf-8")
+    assert "ZeroDivisionError" in reply.body.decode()
+    assert "Traceback" not in reply.body.decode()
+    assert compute(page_question("plan", "json")).content_type == "application/json"
 
 
 class RefusingService(InsideService):

@@ -89,11 +89,24 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     assert location == "/recommend?task=train&model=llama-3.1-70b&provider=aws&tokens=1T&deadline=90d"
     assert page("start", "q=does+llama+3.1+70b+fit+an+A100").headers["Location"] == "/fit?model=llama-3.1-70b&gpu=a100"
     assert json.loads(page("start", "q=train+resnet50+in+Seoul", "json").body)["ignored"] == ["seoul"]
+    location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
+    html = unescape(page("fit", location.partition("?")[2]).body.decode())
+    assert "“does gpt2 fit a T4 in Seoul”. These words changed nothing in the answer: seoul." in html
     reply = page("start", "q=train+resnet50+in+3+months")
     assert reply.status == 400
     html = unescape(reply.body.decode())
     assert "not understood: 3 months" in html
     assert "--" not in re.findall(r'role="alert".*?</', html, re.S)[0]
+
+
+def test_a_reason_that_the_range_of_the_estimate_puts_in_doubt_is_not_ticked() -> None:
+    query = "task=train&model=resnet50&gpu=T4&gpus=1&risk=even"
+    ranges = json.loads(page("recommend", query, "json").body)["answer"]["run_time"]
+    deadlines = {"unsure": ranges["value"] * 1.02, "": ranges["high"] * 1.2}
+    for name, seconds in deadlines.items():
+        html = page("recommend", f"{query}&deadline={seconds:.0f}s").body.decode()
+        matches = re.findall(r'<li(?: class="(\w+)")?>\d+% likely to keep its limits', html)
+        assert matches == [name]
 
 
 def test_a_page_without_an_answer_has_reasons_and_a_change_that_works() -> None:

@@ -33,6 +33,12 @@ def cores() -> int:
     return count
 
 
+def threads() -> int:
+    """Return how many threads one computation may use: OMP_NUM_THREADS if set, as for BLAS, else one for each processor."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(limit)) if limit.isdecimal() else os.cpu_count() or 1
+
+
 class ProcessPool:
     """A fixed number of worker processes, started when first needed. Ctrl-C is handled by this process alone."""
 

@@ -93,11 +93,14 @@ class Session(msgspec.Struct):
 
     def show(self, answer: object, rows: Sequence[object], default: Sequence[str], headline: Message | None = None) -> None:
         """Print the whole answer as JSON, or its rows with the default columns; the headline goes to stderr."""
+        if self.format == "json" and self.columns is None:
+            self.emit(answer)
+            return
         cells = flat_rows(rows)
         names = chosen_columns(self.columns, cells, () if self.format == "csv" else default, self.language)
         if headline:
             self.say(headline)
-        if self.format == "json":
+        if self.format == "json":  # Columns are checked, but JSON has all fields.
             self.emit(answer)
             return
         if self.format == "csv":

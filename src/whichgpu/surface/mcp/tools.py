@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from whichgpu.base.messages import Language
-from whichgpu.surface.web.command_replies import NO_ANSWER, internal_error
+from whichgpu.surface.web.command_replies import NO_ANSWER, error_reply, internal_error
 from whichgpu.surface.web.rest.endpoints import BY_PATH
 from whichgpu.surface.web.rest.openapi import body_schema
 from whichgpu.surface.web.worker_answers import rest
@@ -54,7 +54,7 @@ def whole_answer(name: str, arguments: Mapping[str, Any], language: Language) ->
         body = msgspec.json.encode(arguments) if arguments else b""
         reply = rest({"endpoint": name, "body": body}, language, None)
     except Exception as problem:
-        reply = internal_error(problem, language)
+        reply = error_reply(internal_error(problem), language)
     return ToolAnswer(msgspec.json.decode(reply.body), reply.status not in (200, NO_ANSWER))
 
 

@@ -108,10 +108,9 @@ def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
     return error_texts(error_body(without_paths(error), language), lambda text: with_labels(text, language))
 
 
-def internal_error(problem: Exception, language: Language) -> HttpReply:
-    """Return the HTTP reply for an unexpected exception, without its traceback."""
-    message = msg("error.internal", what=f"{type(problem).__name__}")
-    return error_reply(DataError("internal", message, msg("hint.internal")), language)
+def internal_error(problem: Exception) -> WhichGpuError:
+    """Return the error for an unexpected exception, without its traceback."""
+    return DataError("internal", msg("error.internal", what=f"{type(problem).__name__}"), msg("hint.internal"))
 
 
 def forget_catalogs() -> None:

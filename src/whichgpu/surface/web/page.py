@@ -37,6 +37,8 @@ from whichgpu.workload.field_errors import combine_errors, invalid_field
 from whichgpu.workload.spelling import ALIASES
 
 State = dict[str, Any]
+SENTENCE = "q"  # Field with the plain sentence that led to a page.
+MAX_SENTENCE = 400  # Characters of a sentence that are read (assumed).
 NO_PAGE_FIELDS = ("catalog_as_known", "evidence")  # Fields of requests that pages do not offer.
 
 

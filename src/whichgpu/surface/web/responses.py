@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.surface.web.reader_language import headers_of, language_of
 
@@ -32,7 +32,8 @@ class HttpRefusal(Exception):
 
     def error(self) -> WhichGpuError:
         """Return the refused HTTP request as an error of this package, with message and hint."""
-        return WhichGpuError(self.kind, msg(f"error.web-{self.kind}", **self.values), msg(f"hint.web-{self.kind}", **self.values))
+        kind = NoAnswer if self.status == 422 else WhichGpuError
+        return kind(self.kind, msg(f"error.web-{self.kind}", **self.values), msg(f"hint.web-{self.kind}", **self.values))
 
 
 def answer_response(request: Request, answer: Mapping[str, Any], cache_control: str = REVALIDATE) -> Response:

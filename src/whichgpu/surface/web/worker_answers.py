@@ -139,7 +139,7 @@ def page(question: Question, language: Language, progress: Progress | None) -> H
     refusal = question.get("refusal")
     problem = HttpRefusal(NO_ANSWER, refusal["kind"], None, **refusal["values"]).error() if refusal else None
     chart, subject = question.get("chart"), question.get("subject")
-    hurry, files = bool(question.get("hurry")), question.get("files")
+    hurry, files = bool(question.get("hurry") or problem), question.get("files")
     name, ending, query = question["name"], question["ending"], question["query"]
     return render_page(name, ending, query, language, chart, subject, hurry, files, progress, problem)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -10,6 +9,7 @@ from time import monotonic
 import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.base.parallel.process_pool import threads
 from whichgpu.decide.plan.solver.all_columns import empty_solution, of_all_columns
 from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.capacity_test import CapacityTest
@@ -74,19 +74,19 @@ def _levels_independent(problem: Problem, free: Bools) -> bool:
 
 def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) -> Solution | None:
     """Return a plan made by solving each load level (hours of similar traffic) as a problem of its own."""
-    threads = min(problem.levels, os.cpu_count() or 1, MAX_THREADS)
+    count = min(problem.levels, threads(), MAX_THREADS)
     done: list[int] = []
 
     def solve_level(level: int) -> Solution | None:
         losses = tuple((0, j) for at, j in problem.losses if at == level)
         demand, hours = problem.demand[level : level + 1], problem.hours[level : level + 1]
         part = replace(problem, demand=demand, hours=hours, losses=losses)
-        one = solve(part, seconds * threads / problem.levels, gap) if (part.demand > 0).any() else empty_solution(part)
+        one = solve(part, seconds * count / problem.levels, gap) if (part.demand > 0).any() else empty_solution(part)
         done.append(level)
         progress(len(done) / problem.levels)
         return one
 
-    with ThreadPoolExecutor(threads) as workers:  # HiGHS runs outside Python's lock, so the levels are solved at the same time.
+    with ThreadPoolExecutor(count) as workers:  # HiGHS runs outside Python's lock, so the levels are solved at the same time.
         solutions = list(workers.map(solve_level, range(problem.levels)))
     parts = [one for one in solutions if one is not None]
     if len(parts) < problem.levels:

@@ -171,8 +171,11 @@ def _reply_examples() -> dict[str, Any]:
 
 def _jobs(language: Language) -> dict[str, Any]:
     text = language.text
-    id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    header = {"name": "X-Whichgpu", "in": "header", "required": True, "schema": {"type": "string"}, "example": "1"}
+    id = {"name": "id", "in": "path", "required": True, "description": text("web.parameter-id"), "schema": {"type": "string"}}
+    header = {
+        "name": "X-Whichgpu", "in": "header", "required": True, "description": text("web.parameter-header"),
+        "schema": {"type": "string"}, "example": "1",
+    }  # fmt: skip
     example = {"command": "estimate", "task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": "5/s"}
     body = {"type": "object", "properties": {"command": {"type": "string"}, "trace": {"type": "string"}}, "required": ["command"]}
     events = {"description": text("web.events"), "content": {"text/event-stream": {"schema": {"type": "object"}}}}

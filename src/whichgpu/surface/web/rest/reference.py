@@ -38,7 +38,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], language: Lang
     rows = [_row(one, endpoint, path, language) for one in operation.get("parameters", ())]
     if not rows:
         return head
-    caption = escape(language.text("web.parameters", path=path))
+    caption = escape(language.text("web.parameters", path=f"{method.upper()} {path}"))
     columns = ["web.parameter", *(["column.value"] if endpoint else []), "web.meaning"]
     heads = "".join(f'<th scope="col">{escape(language.text(id))}</th>' for id in columns)
     table = f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

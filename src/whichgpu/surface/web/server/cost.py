@@ -66,7 +66,7 @@ def group_of(question: Question) -> str:
     name = str(question.get("endpoint") or question.get("name") or question.get("kind") or "")
     if name not in NAMES:
         return OTHER
-    if question.get("hurry"):
+    if question.get("hurry") or question.get("refusal"):  # Either page leaves out what takes long.
         return f"{name} hurry"
     fields, body = _fields(question), bytes(question.get("body") or b"")[:MAX_SCANNED_BYTES]
     match = _TASK.search(body)

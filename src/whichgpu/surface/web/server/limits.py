@@ -22,7 +22,7 @@ class Limits(msgspec.Struct, frozen=True):
     answer_seconds: float = 20.0  # time to compute one answer
     picture_seconds: float = 120.0  # time to draw a chart as SVG, or to build the chart script
     queue_seconds: float = 60.0  # time a question may wait for a worker
-    costly_queue_seconds: float = 120.0  # the same for a costly question, which others overtake
+    costly_queue_seconds: float = 300.0  # the same for a costly question, which others overtake
 
     # Limits of one client address.
     client_waiting: int = 128  # questions being computed or queued

@@ -177,7 +177,7 @@ class WaitingQueues:
     def __init__(self, workers: int) -> None:
         self.cheap, self.costly = WaitingQueue(), WaitingQueue()
         self.running = 0  # costly questions that have a worker
-        self._max_running = max(1, workers - 1)
+        self._workers, self.ready = workers, workers  # workers of the pool, and those that are alive now
         self._overtaken = 0
 
     @property
@@ -186,8 +186,8 @@ class WaitingQueues:
         return self.cheap.length + self.costly.length
 
     def may_run(self, costly: bool) -> bool:
-        """Whether a question of this kind may have a worker that is free."""
-        return not costly or self.running < self._max_running
+        """Whether a question of this kind may have a worker that is free: a costly one only if another worker is left."""
+        return not costly or self.running < (self.ready - 1 if self._workers > 1 else 1)
 
     def next(self) -> asyncio.Future[Worker] | None:
         """Return the next future to get a worker, or None: cheap ones first, but every few answers a costly one."""
@@ -218,6 +218,7 @@ class WorkerPool:
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
         self._queue = WaitingQueues(count)
+        self._queue.ready = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.replaced = 0
@@ -328,6 +329,7 @@ class WorkerPool:
 
     def _replace(self, worker: Worker) -> None:
         worker.kill()
+        self._queue.ready -= 1
         self.replaced += 1
         self._task(self._forget(worker))
         self._start(replace(self._settings, warm=()))  # A worker without warm-up questions is ready sooner.
@@ -358,6 +360,7 @@ class WorkerPool:
                 wait = min(wait * 2, 30.0)
                 continue
             self._all.add(worker)
+            self._queue.ready += 1
             for question, answer in zip(settings.warm, worker.warm_answers, strict=False):
                 self._on_warm_answer(question, answer)
             worker.warm_answers = []

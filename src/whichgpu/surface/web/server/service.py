@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from whichgpu.base.messages import languages
 from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.cache import Answer, AnswerCache
 from whichgpu.surface.web.server.cost import CostEstimates
@@ -24,7 +25,7 @@ from whichgpu.surface.web.server.metrics import Metrics
 from whichgpu.surface.web.server.pool import WORKER, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings
 from whichgpu.surface.web.uploads import Uploads
 from whichgpu.surface.web.vega_bundle import is_cached
-from whichgpu.surface.web.views import COMPUTED_LATER, PAGES, START
+from whichgpu.surface.web.views import PAGES, START
 
 
 def page_question(
@@ -43,7 +44,7 @@ WARM_QUESTIONS: tuple[Question, ...] = (
     {**page_question(START), "hurry": True},
 )
 FIRST_CHART = page_question("fit", "svg", chart="memory")  # Loads vl-convert, which takes seconds.
-CHART_WORKER_NICE, JOB_NICE = 5, 10
+CHART_WORKER_NICE, COSTLY_NICE, JOB_NICE = 5, 5, 10
 QUIET_SECONDS = 2.0  # Seconds without a question after which the chart worker is warmed up.
 STAMP_SECONDS = 1.0  # Seconds between checks whether the data changed.
 
@@ -94,18 +95,19 @@ class Service:
         self.uploads.close()
 
     async def prepare(self) -> None:
-        """Cache every page in its default state and the chart script; when no questions come, warm up the chart worker.
+        """Cache every page in its default state, the start page with its four answers first, and the chart script.
 
-        The four answers of the start page take seconds: they are computed at its first visit.
+        When no questions come, the start page is cached in the other languages, and the chart worker warmed up.
         """
         if not self._draws:
             return
         with contextlib.suppress(HttpRefusal):
             for name in PAGES:
-                if name not in COMPUTED_LATER:
-                    await self.ask(page_question(name), "")
+                await self.ask(page_question(name), "")
             await self.ask({"kind": "script"}, "", drawing=not is_cached())
             await self._until_quiet()
+            for code in languages():
+                await self.ask(page_question(START, lang=code), "")
             await self.ask(FIRST_CHART, "", drawing=True)
 
     def cached(self, question: Question) -> Answer | None:
@@ -185,9 +187,9 @@ class Service:
         """Return a worker's answer, and remember how long it took; cheap questions overtake costly ones."""
         key = _key(question)
         try:
-            answer = await pool.ask(
-                question, client, self.costs.is_costly(question), lambda done: self._progress.update({key: done})
-            )
+            is_costly = self.costs.is_costly(question)
+            question_sent = {**question, "nice": COSTLY_NICE} if is_costly else question
+            answer = await pool.ask(question_sent, client, is_costly, lambda done: self._progress.update({key: done}))
         except TimeLimitExceeded:
             self.costs.add(question, self.limits.answer_seconds)
             raise

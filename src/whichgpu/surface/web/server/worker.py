@@ -12,10 +12,18 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import language
-from whichgpu.surface.web.command_replies import HttpReply, Progress, forget_catalogs, internal_error, use_catalog_folder
+from whichgpu.surface.web.command_replies import (
+    HttpReply,
+    Progress,
+    error_reply,
+    forget_catalogs,
+    internal_error,
+    use_catalog_folder,
+)
 from whichgpu.surface.web.model_guard import allow_models
 from whichgpu.surface.web.server.frames import Question, pack_frame, read_frame
 
@@ -46,7 +54,7 @@ def main() -> None:
                 stamp = question.get("stamp")
                 forget_catalogs()
             start = time.process_time()
-            answer = encoded(_answer(question, out), question.get("lang"))
+            answer = encoded(_answer_at_priority(question, out), question.get("lang"))
             answer["seconds"] = time.process_time() - start  # A busy machine makes no question costlier.
             out.write(pack_frame({"answer": answer, "bytes": _resident()}))
             out.flush()
@@ -87,8 +95,27 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
     return compute(question, progress)
 
 
+def _answer_at_priority(question: dict[str, Any], out: BinaryIO) -> HttpReply:
+    """Return the reply to a question; one with a niceness is computed in a thread of lower priority, beside cheaper ones.
+
+    A thread, since a process that has lowered its priority may not raise it again.
+    """
+    niceness = question.pop("nice", 0)
+    if not niceness:
+        return _answer(question, out)
+    with ThreadPoolExecutor(1, initializer=_lower_priority, initargs=(niceness,)) as thread:
+        return thread.submit(_answer, question, out).result()
+
+
+def _lower_priority(niceness: int) -> None:
+    """Raise the niceness of this thread; on Linux each thread has its own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.nice(niceness)
+
+
 def compute(question: Question, progress: Progress | None = None) -> HttpReply:
-    """Return the HTTP reply to a question; an unexpected exception is an internal error."""
+    """Return the HTTP reply to a question; an unexpected exception is an internal error, on a page one with a sentence."""
     reader_language = language(question.get("lang", "en"))
     try:
         from whichgpu.surface.web.worker_answers import ANSWERS  # Imported here: it is slow to load.
@@ -99,7 +126,12 @@ def compute(question: Question, progress: Progress | None = None) -> HttpReply:
             import traceback
 
             traceback.print_exc()
-        return internal_error(problem, reader_language)
+        error = internal_error(problem)
+        if question["kind"] == "page":
+            from whichgpu.surface.web.rendering import error_page
+
+            return error_page(error, question["ending"], reader_language, query=question["query"])
+        return error_reply(error, reader_language)
 
 
 def encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:

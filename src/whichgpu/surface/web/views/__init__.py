@@ -5,5 +5,4 @@ from __future__ import annotations
 START = "start"  # The page at "/".
 NAVIGATION = ("recommend", "fit", "compare", "gpus", "models", "prices", "buy", "plan", "accuracy", "sources")
 SUBJECTS = ("gpu", "model", "instance")  # Pages of one subject, whose name is in the path: `/gpu/t4`.
-COMPUTED_LATER = (START, "buy")  # Pages that are not computed before their first visit.
 PAGES = (START, *NAVIGATION, *SUBJECTS)

@@ -20,7 +20,7 @@ from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.failure import error_content
-from whichgpu.surface.web.page import Page, PageContent, view
+from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
 from whichgpu.surface.web.views.shared import lookup_cache, page_words
@@ -42,7 +42,7 @@ MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 @view(
     "fit",
     FitRequest,
-    extra={"quick": Field(Flag()), "unit": Field(Plain())},
+    extra={"quick": Field(Flag()), "unit": Field(Plain()), SENTENCE: Field(Plain())},
     defaults={"model": "llama-3.1-8b", "task": "serve", "unit": "GiB"},
 )
 def fit(page: Page) -> PageContent:

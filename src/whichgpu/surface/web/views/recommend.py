@@ -6,13 +6,15 @@ from typing import Any
 
 from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
 from whichgpu.surface.web.failure import error_content, rejection_text
-from whichgpu.surface.web.page import Page, PageContent, view
+from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, rows
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
@@ -27,10 +29,16 @@ TASK_FIELDS = {
     "finetune": ("seq_in", "batch", "epochs", "samples", "lora_rank", "qlora"),
     "train": ("batch", "seq_in", "image", "epochs", "samples", "tokens"),
 }
+LIMIT_REASONS = ("because.keeps", "because.tpot", "because.ttft")  # Reasons that say that a limit is kept.
 WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for name in names))
 
 
-@view("recommend", RecommendRequest, extra={"any_model": Field(Flag())}, defaults={"task": "serve", "model": "llama-3.1-8b"})
+@view(
+    "recommend",
+    RecommendRequest,
+    extra={"any_model": Field(Flag()), SENTENCE: Field(Plain())},
+    defaults={"task": "serve", "model": "llama-3.1-8b"},
+)
 def recommend(page: Page) -> PageContent:
     """Return the recommend page: the form, and the recommendation or why there is none."""
     task, language = page.state["task"], page.language
@@ -52,6 +60,7 @@ def recommend(page: Page) -> PageContent:
         "cards": cards(answer, language),
         "rows": rows(answer, language),
         "keeps": "keeps" in columns(answer),
+        "unsure": LIMIT_REASONS if answer.answer.keeps_limits < SAFE_PROBABILITY else (),
         "near": near_content(answer.evidence, answer.evidence_error, language),
         "each": language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
         "rejected": [(rejection_text(why, count, language), f"{count:,}") for why, count in answer.rejected.reasons.items()],

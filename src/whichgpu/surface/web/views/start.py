@@ -19,7 +19,7 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.surface.sentence_question import question_of_sentence
 from whichgpu.surface.web.command_replies import catalog, client_error
 from whichgpu.surface.web.failure import error_content
-from whichgpu.surface.web.page import Page, PageContent, address, view, view_named
+from whichgpu.surface.web.page import MAX_SENTENCE, SENTENCE, Page, PageContent, address, view, view_named
 from whichgpu.surface.web.panels.recommendation_panel import cards
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.views.shared import lookup_cache
@@ -45,7 +45,6 @@ EXAMPLES = (
 )
 FIGURES = 3  # Figures of an answer in a card.
 COLUMNS = ("question", "gpus", "gpu", "url", "sentence")
-MAX_CHARACTERS = 400  # Characters of a sentence that are read (assumed).
 
 
 class CommonAnswer(msgspec.Struct, frozen=True):
@@ -56,7 +55,7 @@ class CommonAnswer(msgspec.Struct, frozen=True):
     error: WhichGpuError | None = None
 
 
-@view("start", extra={"q": Field(Plain())})
+@view("start", extra={SENTENCE: Field(Plain())})
 def start(page: Page) -> PageContent:
     """Return the start page; a sentence in the field `q` leads to the recommendation that it asks for."""
     today = date.today()
@@ -68,21 +67,24 @@ def start(page: Page) -> PageContent:
         "error": None,
     }
     document: dict[str, Any] = {"answers": [_document(one, page) for one in answers]}
-    if (sentence := page.state["q"]) is not None:
-        question = question_of_sentence(sentence[:MAX_CHARACTERS], catalog())
+    if (sentence := page.state[SENTENCE]) is not None:
+        question = question_of_sentence(sentence[:MAX_SENTENCE], catalog())
         if question is None:
             error = NoAnswer("unread-sentence", msg("error.unread-sentence"), msg("hint.unread-sentence"), EXAMPLES)
-            return error_content("start.html", context, error, page, ("q",))
+            return error_content("start.html", context, error, page, (SENTENCE,))
         if question.unread:
             message = msg("error.unread-quantity", words=", ".join(question.unread))
             unread = UsageError("unread-quantity", message, msg("hint.unread-quantity"))
-            return error_content("start.html", context, unread, page, ("q",))
+            return error_content("start.html", context, unread, page, (SENTENCE,))
         fields = dict(question.fields)
         if "task" in fields:
             fields["task"] = task_of_question(fields["task"], fields)
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
-        url = _url(fields if "model" in fields else {**fields, "any_model": True}, page, question.command)
+        answered = fields if "model" in fields else {**fields, "any_model": True}
+        if question.ignored:  # The answer's page names the words that it does not depend on.
+            answered = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}
+        url = _url(answered, page, question.command)
         document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "url": url}
         return PageContent("start.html", context, document=document, location=url)
     rows = [[row.get(name, "") for name in COLUMNS] for row in document["answers"]]

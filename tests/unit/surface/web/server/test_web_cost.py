@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -11,10 +14,12 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from tests.unit.surface.web.server.test_web_parts import finished
 from tests.unit.surface.web.server.test_web_pool import workers
+from whichgpu.surface.web.command_replies import HttpReply
+from whichgpu.surface.web.server import worker
 from whichgpu.surface.web.server.cost import COSTLY_SECONDS, CostEstimates, group_of
 from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import MAX_OVERTAKING, TimeLimitExceeded, WaitingQueues
-from whichgpu.surface.web.server.service import Service
+from whichgpu.surface.web.server.service import COSTLY_NICE, Service
 
 PLAN = {"kind": "rest", "endpoint": "plan", "query": "what=gpt2"}
 GPUS = {"kind": "rest", "endpoint": "gpus", "query": "name=T4"}
@@ -105,6 +110,35 @@ def test_a_costly_question_gets_its_turn_among_many_cheap_ones() -> None:
         return rest.count(None)
 
     assert finished(run()) == 60 - (50 - MAX_OVERTAKING)
+
+
+def test_a_costly_question_waits_until_another_worker_is_ready() -> None:
+    async def run() -> None:
+        queues = WaitingQueues(2)
+        queues.ready = 1
+        costly = queues.costly.join("a")
+        assert queues.next() is None  # A cheap question may come, and would wait for all of it.
+        cheap = queues.cheap.join("a")
+        assert queues.next() is cheap
+        queues.ready = 2
+        assert queues.next() is costly
+
+    finished(run())
+
+
+def test_a_costly_question_is_computed_at_a_lower_priority_than_the_next() -> None:
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    values: list[int] = []
+
+    def answer(*_: Any) -> HttpReply:
+        values.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return HttpReply(200, "text/plain", b"")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker, "compute", answer)
+        for nice in (COSTLY_NICE, 0):
+            worker._answer_at_priority({"kind": "page", "nice": nice}, io.BytesIO())
+    assert values == [niceness + COSTLY_NICE, niceness]
 
 
 def test_a_costly_question_that_is_given_up_leaves_its_place() -> None:
