@@ -19,7 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-QUESTION = "plan llama-3.1-8b --in 1000 --out 250 --in-spread 0.8 --ttft 1s --tpot 50ms --no-simulate --as-of 2026-10-01 --json"
+QUESTION = (
+    "plan llama-3.1-8b --in 1000 --out 250 --ttft 1s --tpot 50ms --gpu L4,A10G,L40S,A100,H100 --no-simulate"
+    " --as-of 2026-10-01 --json"
+)
 SCENARIOS = 100
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
