@@ -1,6 +1,6 @@
 """Errors of estimated kernel times by family of kernels: with the GPU seen by the fit, and with each GPU left out of it.
 
-PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla moe collectives
+PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla moe linear collectives
 """
 
 from __future__ import annotations
@@ -46,6 +46,12 @@ def moe() -> None:
     chosen = [sample for sample in samples(measurements()) if sample.curve == "moe"]
     fitted = [sample.kind != UNTUNED_MOE for sample in chosen]
     print_errors(chosen, *seen_and_left_out(chosen, fitted, "moe"))
+
+
+def linear() -> None:
+    """Print the errors of linear attention over prompts: recurrences and the short convolutions before them."""
+    chosen = [sample for sample in usable(measurements()) if sample.curve == "scan"]
+    print_errors(chosen, *seen_and_left_out(chosen, [True] * len(chosen), "scan"))
 
 
 def collectives() -> None:
@@ -103,7 +109,13 @@ def _operator_kind(sample: Sample) -> str:
     return sample.ops[0].kind if sample.ops else sample.kind
 
 
-FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla, "moe": moe, "collectives": collectives}
+FAMILIES: Mapping[str, Callable[[], None]] = {
+    "attention": attention,
+    "mla": mla,
+    "moe": moe,
+    "linear": linear,
+    "collectives": collectives,
+}
 
 
 def main() -> int:

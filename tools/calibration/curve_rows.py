@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from calibration.attention_rows import attention_kernel, mla_kernel
+from calibration.linear_rows import linear_kernel
 from whichgpu.catalog.evidence import Measurement, operators
-from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
+from whichgpu.estimate.time.operators import CURVE_BY_KIND, Op, gemm
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625}
 # FlashInfer's fp8 MoE kernel in vLLM on Hopper takes 4 to 6 times the seconds of TensorRT-LLM's, so it was presumably not tuned.
@@ -36,7 +37,7 @@ class Sample(msgspec.Struct, frozen=True):
         """Name of the curve that this sample is fitted to: that of its operator with the most FLOPs."""
         if self.source in OWN_CURVES:
             return OWN_CURVES[self.source]
-        return CLASS_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
+        return CURVE_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
 def samples(rows: Iterable[Measurement]) -> list[Sample]:
@@ -160,6 +161,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], NamedOps]] = {
     "vidur": _published_gemm,
     "aiconfigurator": _vllm_linear,
     "aiconfigurator-attention": attention_kernel,
+    "aiconfigurator-linear": linear_kernel,
     "aiconfigurator-mla": mla_kernel,
     "stas00": _published_gemm,
     "aiconfigurator-collectives": lambda _: None,  # fitted by `fit_collectives`

@@ -26,7 +26,7 @@ from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.curves.stack import OperatorStack
-from whichgpu.estimate.time.operators import CLASS_BY_KIND
+from whichgpu.estimate.time.operators import CURVE_BY_KIND
 
 Parameters = dict[str, float]
 
@@ -58,7 +58,7 @@ class Problem:
             operators = [(place, op) for place, sample in enumerate(chosen) if sample.gpu == gpu for op in sample.ops]
             for places, group in stacks_by_curve([op for _, op in operators]):
                 owners = np.array([operators[place][0] for place in places])
-                self.pieces.append(Piece(CLASS_BY_KIND[group.ops[0].kind], group, gpus[gpu], owners))
+                self.pieces.append(Piece(CURVE_BY_KIND[group.ops[0].kind], group, gpus[gpu], owners))
         counts = Counter((sample.source, sample.gpu) for sample in chosen)
         capped = [
             min(1.0, MAX_ROW_WEIGHT / counts[sample.source, sample.gpu]) if not sample.source.startswith("h200") else 1.0

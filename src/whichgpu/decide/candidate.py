@@ -169,7 +169,7 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
         simulated=one.simulation.requests if one.simulation else None,
         **_memory(question, group, one), usable=one.usable, fits=one.fits,
         bound=one.bound, run_time=_run_time(candidates, at, evidence, work),
-        reruns=round(float(candidates.run_cost.reruns[at]), 3), **_costs(candidates, at, evidence, work, currency),
+        reruns=round(float(candidates.run_cost.reruns[at]), 3), **_costs(candidates, at, evidence, question),
         expected_cost=money(odds.expected_cost, currency), keeps_objective=_rounded(odds.keeps_objective),
         keeps_budget=_rounded(odds.keeps_budget),
         break_even_hours=round(break_even, 1) if break_even == break_even else None,
@@ -246,9 +246,10 @@ def _run_time(candidates: Candidates, at: int, evidence: TimeRange, work: Work) 
     return Figure(seconds, low * 3600.0, high * 3600.0, "s", evidence.basis, evidence.sources)
 
 
-def _costs(candidates: Candidates, at: int, evidence: TimeRange, work: Work, currency: str) -> dict[str, Any]:
+def _costs(candidates: Candidates, at: int, evidence: TimeRange, question: EvaluatedQuestion) -> dict[str, Any]:
     """Return the candidate's money fields: cost of the run, its parts, and cost per hour, month, token or sample, and epoch."""
-    run = candidates.run_cost
+    run, work, constraints = candidates.run_cost, question.work, question.selection.constraints
+    currency = constraints.currency
     total = float(run.cost[at])
     service = work.hours is not None  # A service costs the same however fast its GPUs are.
     low, high = 1.0, 1.0
@@ -266,7 +267,7 @@ def _costs(candidates: Candidates, at: int, evidence: TimeRange, work: Work, cur
         "cost": cost(total),
         "cost_lines": {name: money(value, currency) for name, value in lines.items() if value or name == "machine"},
         "cost_per_hour": money(per_hour, currency),
-        "cost_per_month": money(per_hour * MONTH_HOURS, currency),
+        "cost_per_month": money(per_hour * MONTH_HOURS * constraints.worked_share, currency),
         "cost_per_million_tokens": cost(unit * 1e6) if tokens else None,
         "cost_per_thousand_samples": None if tokens else cost(unit * 1e3),
         "cost_per_epoch": cost(unit * work.per_epoch) if work.per_epoch else None,

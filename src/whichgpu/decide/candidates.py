@@ -19,6 +19,7 @@ from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK, TIME_WEIGHT, Constraints, Rank
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
+from whichgpu.decide.own_offers import OWNED
 from whichgpu.decide.work import Work
 from whichgpu.price.run import OfferTerms, RunCost, RunSettings, run_cost
 from whichgpu.price.table import Floats, Ints
@@ -32,6 +33,8 @@ FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
 # A run's spot price older than 180 days leads only if no fresher candidate is within this factor of it (assumed); that of a
 # service never leads a fresher one.
 OUTDATED_LEAD = 1.25
+# The factor by which one with room may cost more than a commitment to machines whose memory is tight (assumed).
+FIRMER_LEAD = 1.25
 SERVER_SEGMENT = "datacenter"
 # Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
 # and for few desktop cards.
@@ -60,6 +63,9 @@ class Candidates(msgspec.Struct, frozen=True):
     age_factor: Floats  # factor by which an old price counts more in a ranking
     poorly_supported: Bools  # whether software supports the GPU badly for the task, so that it comes after all others
     outdated: Bools  # whether the price of a service, or the spot price of a run, was last seen over half a year ago
+    below_quality: (
+        Bools  # whether GPUs that the user owns hold the model only in a precision that costs more quality than allowed
+    )
     outdated_lead: float  # factor by which an outdated candidate must be better than fresher ones to come before them
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
@@ -109,19 +115,35 @@ class Candidates(msgspec.Struct, frozen=True):
         ties = (cost, hours) if rank != "time" else (-market.memory[offer], hours, cost)
         instance = market.table.column("instance")[rows]
         order = passing[np.lexsort((instance, observed, trip, *reversed(ties), score))]
+        order = _last(order, self.below_quality[order])
         if rank != "time":  # GPUs that the user owns come first, at the cost of their power; a cost that the user states decides.
-            powered = (market.terms == "owned") & ~market.table.matches("source", (OWN_PRICES,))[market.rows]
-            order = _last(order, ~powered[self.offer[order]])
+            order = _last(order, ~_powered(market)[self.offer[order]])
         if cautious and self.risky is not None:
             order = _last(order, self.risky[order])
         always = np.isinf(self.outdated_lead)
         order = _last(order, self.outdated[order] & always)
-        order = _last(order, self.poorly_supported[order])
+        order = self._firmer_first(_last(order, self.poorly_supported[order]))
         if always or rank == "time":
             return order
         by_candidate = np.full(len(self.group), np.inf)
         by_candidate[passing] = score
         return self._fresher_first(order, by_candidate)
+
+    def _firmer_first(self, order: Ints) -> Ints:
+        """Return an order in which a commitment to tight memory leads only if no other, as safe and supported, is near it."""
+        if not len(order) or not self.tight_commitment(order[:1])[0]:
+            return order
+        cost = self.run_cost.cost[order]
+        near = (
+            ~self.tight_commitment(order)
+            & (cost <= cost[0] * FIRMER_LEAD)
+            & ~self.poorly_supported[order]
+            & ~self.outdated[order]
+        )
+        if self.risky is not None:
+            near &= self.risky[order] <= self.risky[order[0]]
+        firmer = np.flatnonzero(near)[:1]
+        return np.concatenate((order[firmer], np.delete(order, firmer)))
 
     def _fresher_first(self, order: Ints, scores: Floats) -> Ints:
         """Return an order in which an outdated candidate leads only if no fresher one, as safe and supported, is near it."""
@@ -133,6 +155,12 @@ class Candidates(msgspec.Struct, frozen=True):
             near &= self.risky[order] <= self.risky[order[0]]
         fresher = np.flatnonzero(near)[:1]
         return np.concatenate((order[fresher], np.delete(order, fresher)))
+
+    def tight_commitment(self, rows: Ints) -> Bools:
+        """Return a mask of the candidates in `rows` that are committed to for a year or more although their memory is tight."""
+        tight = np.array([one is not None and one.fits == "tight" for one in self.configurations] or [False])
+        mask: Bools = tight[self.group[rows]] & (self.terms.years[rows] > 0)
+        return mask
 
     def configuration_at(self, at: int) -> Configuration:
         """Return the layout, batch and precision (configuration) of the candidate at an index of the arrays."""
@@ -153,6 +181,7 @@ class JoinedOffers(msgspec.Struct, frozen=True):
     age_factor: Floats
     poorly_supported: Bools
     outdated: Bools
+    below_quality: Bools
 
 
 class CandidateJoin:
@@ -176,7 +205,8 @@ class CandidateJoin:
         rate, replicas, answer_seconds = self._group_values(configurations)[:, group]
         machines, gpus = offers.machines * replicas, offers.gpus * replicas
         serving = work.hours is not None
-        hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
+        in_service = (work.hours or 0.0) * constraints.worked_share
+        hours = np.full(len(group), in_service) if serving else (work.amount or 0.0) / rate / 3600.0
         terms = replace(offers.terms, machines=machines)
         run = run_cost(hours, terms, constraints.run_settings, interruptible=not serving)
         per_hour = (terms.price + terms.host) * machines
@@ -195,7 +225,8 @@ class CandidateJoin:
             rejected=_rejected(market, groups, results, missed),
             considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
             run_settings=constraints.run_settings, age_factor=offers.age_factor, poorly_supported=offers.poorly_supported,
-            outdated=offers.outdated, outdated_lead=np.inf if workload.rate is not None else OUTDATED_LEAD, spent=spent,
+            outdated=offers.outdated, outdated_lead=np.inf if workload.rate is not None else OUTDATED_LEAD,
+            below_quality=offers.below_quality, spent=spent,
         )  # fmt: skip
 
     def _group_values(self, configurations: tuple[Configuration | None, ...]) -> Floats:
@@ -218,17 +249,18 @@ class CandidateJoin:
         pairs = feasible[groups.group_of] if len(feasible) else np.zeros(0, dtype=bool)
         group, offer = groups.group_of[pairs], groups.offer_of[pairs]
         machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group]
+        below, powered = _below_quality(constraints, groups, group), _powered(market)[offer]
         missed = {
             "spot-service": (market.terms[offer] == "spot") & (workload.serving and "spot" not in constraints.terms),
             "seller": unreliable_offers(constraints, market, groups, group, offer),
-            "quality": _below_quality(constraints, groups, group),
+            "quality": below & ~powered,
         }
         return JoinedOffers(
             group=group, offer=offer, machines=machines,
             gpus=np.array([one.size for one in groups.groups] or [1], dtype=float)[group], terms=self.terms.at(offer, machines),
             missed={name: lost for name, lost in missed.items() if lost.any()},
             age_factor=_age_factor(workload, market, offer), poorly_supported=_poorly_supported(workload, groups, group),
-            outdated=_outdated(workload, market, offer),
+            outdated=_outdated(workload, market, offer), below_quality=below & powered,
         )  # fmt: skip
 
 
@@ -244,6 +276,13 @@ def _rejected(market: Market, groups: Groups, results: Sequence[GroupResult], mi
         if count := int(np.count_nonzero(lost)):
             rejected[name] += count
     return rejected
+
+
+def _powered(market: Market) -> Bools:
+    """Return a mask of the offers that are the user's GPUs at the cost of their power; not those at a cost the user states."""
+    table = market.table
+    powered: Bools = (table.matches("provider", (OWNED,)) & ~table.matches("source", (OWN_PRICES,)))[market.rows]
+    return powered
 
 
 def _last(order: Ints, moved: Bools) -> Ints:
@@ -269,7 +308,7 @@ def _answer_seconds(workload: Workload, one: Configuration) -> float:
 def _spent(constraints: Constraints, groups: Groups, group: Ints, run: RunCost, per_hour: Floats, gpus: Floats) -> Floats:
     """Return the amount that is compared with the budget: cost per hour or month, of the run, or of the cards to buy."""
     if constraints.budget_per is not None:
-        return per_hour * (MONTH_HOURS if constraints.budget_per == "month" else 1.0)
+        return per_hour * (MONTH_HOURS * constraints.worked_share if constraints.budget_per == "month" else 1.0)
     if not constraints.cards:
         return run.cost
     return np.array([constraints.cards.get(one.gpu.id, np.inf) for one in groups.groups] or [np.inf])[group] * gpus

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from whichgpu.base.money import Money
+from whichgpu.price.own import USE
 from whichgpu.price.quotas import AccountQuota
 from whichgpu.price.run import RunSettings
 
@@ -74,6 +75,11 @@ class Constraints(msgspec.Struct, frozen=True):
     def span(self) -> tuple[float, float]:
         """Return the smallest and the largest number of GPUs that a candidate may have."""
         return self.gpus or (0.0, MAX_GPUS)
+
+    @property
+    def worked_share(self) -> float:
+        """Return the share of all hours that the machines of a service work: cards to buy at the usual use, rented ones all."""
+        return USE if self.cards else 1.0
 
     def risk_for(self, serving: bool) -> Risk:
         """Return the risk preference to use: by default low for services, whose users notice, and even for runs."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 
-from whichgpu.decide.candidates import Candidates, pareto
+from whichgpu.decide.candidates import OLD_DAYS, Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
+
+MAX_PER_GPU = 2  # Rows of one GPU before rows of others are left out.
+FRESHER = 1.25  # A fallback with a fresher price is named if it costs less than this factor more (assumed).
 
 
 class Shortlist(msgspec.Struct, frozen=True):
@@ -49,20 +53,35 @@ def shortlist(
         cheapest=cheapest,
         fastest=fastest,
         front=tuple(pareto(candidates, order)),
-        without_spot=int(without_spot[0]) if terms[0] == "spot" and len(without_spot) else None,
+        without_spot=_fresher(candidates, without_spot, market) if terms[0] == "spot" and len(without_spot) else None,
         with_cuda=_with_cuda(candidates, order, groups),
         compared=tuple(at for at in best if at is not None),
     )
 
 
+def _fresher(candidates: Candidates, order: Ints, market: Market) -> int:
+    """Return the first of a ranking, or the first with a fresher price if the former's is over half a year old and it is near."""
+    ages = market.age_days[candidates.offer[order]]
+    near = (ages <= OLD_DAYS) & (candidates.run_cost.cost[order] <= candidates.run_cost.cost[order[0]] * FRESHER)
+    return int(order[np.argmax(near)]) if ages[0] > OLD_DAYS and near.any() else int(order[0])
+
+
 def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
-    """Return indices of up to `limit` candidates: the best one for each GPU and number of GPUs."""
+    """Return indices of up to `limit` candidates, the best one for each GPU and number of GPUs.
+
+    At most two are of one GPU, so that other GPUs can be compared, unless there are no others.
+    """
     best: dict[tuple[str, float], int] = {}
     for at in order.tolist():
         best.setdefault((groups.groups[int(candidates.group[at])].gpu.id, float(candidates.gpus[at])), at)
-        if len(best) >= limit:
-            break
-    return list(best.values())
+    counts = Counter[str]()
+    first: list[int] = []
+    more: list[int] = []
+    for (gpu, _), at in best.items():
+        counts[gpu] += 1
+        (first if counts[gpu] <= MAX_PER_GPU else more).append(at)
+    chosen = {*first[:limit], *more[: max(0, limit - len(first))]}
+    return [at for at in best.values() if at in chosen]
 
 
 def best_by_quality(candidates: Candidates, order: Ints, groups: Groups) -> dict[str, int]:

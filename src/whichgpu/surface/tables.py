@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from whichgpu.base.codec import csv_cell
+from whichgpu.base.text_width import cell_width, wrap
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = Sequence[Sequence[object]]
+MAX_TITLE_LINES = 3  # Lines of a column's title in a compact table.
 MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), rows are printed as blocks.
 
 
@@ -39,8 +41,8 @@ def write_markdown(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
             stream.write("|" + " --- |" * len(header) + "\n")
 
 
-def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write a table within the terminal's width, wrapping words and truncating nothing."""
+def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, compact: bool = False) -> None:
+    """Write a table within the terminal's width, wrapping words and truncating nothing; `compact` leaves out its edges."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -54,12 +56,23 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
     if console.width < MIN_COLUMN_WIDTH * len(header):
         _write_stacked(console, header, rows)
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    padding = (0, 1, 0, 0) if compact else (0, 1)
+    header = _narrow(header, rows) if compact else header
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=padding, show_edge=not compact)
     for title, is_right in zip(header, right_aligned(len(header), rows), strict=True):
         table.add_column(title, justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell) if cell != "" else "–") for cell in row))
     console.print(table)
+
+
+def _narrow(header: Sequence[str], rows: Rows) -> list[str]:
+    """Return the titles of columns on up to three lines, so that most are no wider than the cells below them."""
+    widths = []
+    for place, title in enumerate(header):
+        cells = max((cell_width(str(row[place])) for row in rows), default=0)
+        widths.append(max(cells, cell_width(title) // MAX_TITLE_LINES + 2, *map(cell_width, title.split())))
+    return ["\n".join(wrap(title, width)) for title, width in zip(header, widths, strict=True)]
 
 
 def _write_stacked(console: Console, header: Sequence[str], rows: Rows) -> None:

@@ -24,6 +24,11 @@ class LayerParts(msgspec.Struct, frozen=True):
         """Whether the layer has a part that mixes tokens: attention, a recurrent mixer, or both."""
         return self.attention or self.recurrent
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether the layer differs from attention followed by an MLP."""
+        return self.recurrent or not (self.attention and self.mlp)
+
 
 WHOLE_LAYER = LayerParts()  # attention and a dense MLP
 LETTERS = {

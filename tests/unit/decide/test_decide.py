@@ -110,7 +110,7 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     answer = recommend("serve", "llama-3.1-8b", Requirements(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
     for one in answer.candidates:
         reasons = {message.id for message in one.because}
-        assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= reasons
+        assert {"because.speed-served", "because.memory-served", "because.tpot", "because.ttft", "because.price-term"} <= reasons
         assert reasons & {"because.rate", "because.rate-simulated", "because.rate-simulated-one"}
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date
 from functools import cache
 
+import pytest
+
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -56,3 +58,10 @@ def test_a_price_of_the_user_goes_before_an_observed_one(catalog: Catalog) -> No
     best = recommend("serve", "llama-3.1-70b", query, DAY, catalog, own=False).answer
     assert best.purchase_basis == "given"
     assert float(best.purchase.amount) == 1300  # type: ignore[union-attr]
+
+
+def test_a_month_of_bought_cards_is_that_of_the_hours_they_work(catalog: Catalog) -> None:
+    best = chat_at_home(catalog).answer
+    assert float(best.cost_per_month.amount) == pytest.approx(float(best.cost_per_hour.amount) * 730 * 0.5, rel=1e-3)
+    assert float(best.cost.amount) == pytest.approx(float(best.cost_per_month.amount), rel=0.01)
+    assert any("2x" in str(one) and "together" in str(one) for one in chat_at_home(catalog).left_out)

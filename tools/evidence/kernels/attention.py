@@ -38,8 +38,8 @@ Row = tuple[int, dict[str, str]]
 def kernel_rows(truth: Path) -> tuple[list[Measurement], Counter[str]]:
     """Return measured attention kernels of all sources, and the number of lines left out, by reason."""
     left_out: Counter[str] = Counter()
-    attention = _fastest(ATTENTION, _attention(_lines(truth, ATTENTION), left_out), left_out)
-    mla = _fastest(MLA, _mla(_lines(truth, MLA), left_out), left_out)
+    attention = _fastest(ATTENTION, _attention(lines(truth, ATTENTION), left_out), left_out)
+    mla = _fastest(MLA, _mla(lines(truth, MLA), left_out), left_out)
     return attention + mla, left_out
 
 
@@ -50,7 +50,8 @@ def with_rows(table: Iterable[Measurement], rows: Iterable[Measurement]) -> list
     return [row for row in table if row.source not in sources] + added
 
 
-def _lines(truth: Path, source: str) -> Iterator[Row]:
+def lines(truth: Path, source: str) -> Iterator[Row]:
+    """Yield the lines of a source's file with their numbers."""
     with gzip.open(truth / "public2" / SOURCES[source], "rt", encoding="utf-8", newline="") as text:
         yield from enumerate(csv.DictReader(text), start=2)
 
@@ -68,7 +69,7 @@ def _attention(lines: Iterable[Row], left_out: Counter[str]) -> Iterator[tuple[i
             left_out[f"{ATTENTION} thinned"] += 1
             continue
         dtypes = {"dtype": DTYPES[cells["dtype"]], "kv_dtype": DTYPES[cells["kv_dtype"]]}
-        op = {"kind": ATTENTION_OPS[cells["op"]], **_engine(cells), "batch": batch, "seq_in": length, **dtypes, **sizes}
+        op = {"kind": ATTENTION_OPS[cells["op"]], **engine_version(cells), "batch": batch, "seq_in": length, **dtypes, **sizes}
         yield line, cells["gpu"], op, float(cells["ms"]) * 1e-3
 
 
@@ -81,10 +82,11 @@ def _mla(lines: Iterable[Row], left_out: Counter[str]) -> Iterator[tuple[int, st
         dtype, _, kv_dtype, *_ = cells["dtype"].split()
         dtypes = {"dtype": DTYPES[dtype], "kv_dtype": DTYPES[kv_dtype]}
         sizes = {"batch": int(cells["batch"]), "seq_in": int(cells["seq_in"]), **dtypes, "heads": int(cells["heads"])}
-        yield line, cells["gpu"], {"kind": MLA_OPS[cells["op"]], **_engine(cells), **sizes}, float(cells["ms"]) * 1e-3
+        yield line, cells["gpu"], {"kind": MLA_OPS[cells["op"]], **engine_version(cells), **sizes}, float(cells["ms"]) * 1e-3
 
 
-def _engine(cells: dict[str, str]) -> dict[str, Any]:
+def engine_version(cells: dict[str, str]) -> dict[str, Any]:
+    """Release year, engine, version and kernel of a line."""
     version = f"{cells['engine']} {cells['version']}"
     return {"year": YEARS.get(version, 2026), "engine": f"{version} {cells['kernel']}"}
 

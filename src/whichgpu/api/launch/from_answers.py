@@ -13,6 +13,7 @@ from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.targets import LaunchPlan
 from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
 from whichgpu.workload.parallel import Parallel
@@ -98,7 +99,7 @@ def candidate_plan(answer: RecommendAnswer, lookups: LookupCache) -> LaunchPlan:
         copies=best.copies,
         gpus_per_copy=max(1, int(best.gpus) // best.copies),
         max_num_seqs=max(1, best.batch // best.parallel.dp),
-        max_model_len=_context(echo),
+        max_model_len=answer.context or _context(echo),
         provider=best.provider,
         instance=best.instance,
         region=best.region,
@@ -157,14 +158,16 @@ def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: 
         "max_num_batched_tokens": None,
     }
     values["memory_share"] = values.get("memory_share") or share
-    model = repository_of(echo["model"], catalog)
+    model, published = repository_of(echo["model"], catalog), lookups.shape(echo["model"]).native
+    checkpoint = None if published else quantised_checkpoint(echo["model"], echo["precision"], echo["engine"], catalog)
     return LaunchOptions(
         group=file_name(f"{model.rpartition('/')[2]}-{variant.id}"),
         model=model,
         gpu=variant.id,
         dtype=echo["precision"],
         kv_dtype=echo["kv_precision"],
-        published=lookups.shape(echo["model"]).native,
+        published=published,
+        checkpoint=checkpoint,
         speculative=_speculative(echo, catalog),
         tensor_parallel_size=parallel.tp,
         pipeline_parallel_size=parallel.pp,

@@ -125,7 +125,11 @@ def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
     if plan.engine not in serving_engines():
         return None
     (options,) = plan.groups
-    note = comments(checkpoint_notes(options, engine_record(plan.engine)))
+    notes = checkpoint_notes(options, engine_record(plan.engine))
+    limit = getattr(lookups.shape(answer.request["model"]), "max_context", 0)
+    if answer.context and answer.context < limit:
+        notes.append(f"{answer.context} tokens are what the KV cache holds; the model's own limit is {limit}.")
+    note = comments(notes)
     return f"{serve_line(options, plan.engine)}  {note}".rstrip()
 
 

@@ -30,6 +30,8 @@ class KernelTraits(RecordSection, frozen=True):
     # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself, from the
     # L2 cache (AMD: from memory); per-head-amd: per-head on AMD's GPUs only
     decode_attention: Literal["split", "per-head", "per-head-amd", "whole", "gguf"] = "whole"
+    # chunked: linear attention of prompts runs in separate kernels; fused: in one, on GPUs with asynchronous matrix instructions
+    recurrence: Literal["chunked", "fused"] = "chunked"
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
     # Inputs of low-precision GEMMs are quantised by the kernel that computes them, except by attention.
     quantises_in_producer: bool = True

@@ -9,13 +9,16 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_amount
 from whichgpu.catalog.host import Instance, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.adapters import qlora_note
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
+from whichgpu.decide.answer.longest_context import longest_context
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
 from whichgpu.decide.answer.narrowing import narrowing
+from whichgpu.decide.answer.near_miss import near_misses
 from whichgpu.decide.answer.other_engines import other_engines
 from whichgpu.decide.answer.precision_steps import PrecisionStep, precision_steps
 from whichgpu.decide.answer.purchases import best_unsupported, left_out, other_purchases
@@ -23,6 +26,9 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected
 from whichgpu.decide.answer.safest import measured_alternative, safest_of
 from whichgpu.decide.answer.sentences import (
     assumptions,
+    commitments,
+    gpu_for_task,
+    gpu_in_precision,
     long_inputs,
     missing_commitments,
     near_limits,
@@ -35,7 +41,7 @@ from whichgpu.decide.answer.sentences import (
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.answer.workload_reasons import machine_too_small, workload_reasons
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
-from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
 from whichgpu.decide.modes import Mode, mode_assumptions, mode_of, sentence_of_mode
@@ -44,10 +50,13 @@ from whichgpu.decide.recommend import RankedCandidates
 from whichgpu.decide.reproduce import reproduce
 from whichgpu.decide.shortlist import best_by_quality, best_of, shortlist
 from whichgpu.decide.work import running_sequences
+from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.loading import loading
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.nearest_evidence import NearEvidence, nearest_evidence
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
+from whichgpu.price.own import host_price
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources, unknown_seller
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note, pipeline_of
@@ -59,6 +68,7 @@ from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 NOTABLY_CHEAPER = 0.97  # Share of the answer's cost below which a less reliable candidate is named (assumed).
+COMPARED = "because.against"  # Beginning of the ids of reasons that compare a candidate with the next.
 UNABLE = "verify-note.unable"  # Id of the note on a command that `measure` cannot run.
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
@@ -90,7 +100,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at, *others_at, *unsupported_at))}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
-        best = self._with_preference(rows[first], rows[picked.cheapest])
+        best = self._with_preference(rows[first], rows[others[0]] if others else None, rows[picked.cheapest])
         rows[first] = best
         group, configuration = group_at(first, candidates, screened)
         listed = {rows[at].gpu for at in picked.listed}
@@ -115,6 +125,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             left_out=(
                 *left_out(best, next((rows[at] for at in unsupported_at), None), self.ranked, screened),
                 *(machine_too_small(best, self.ranked, screened) if modelled else ()),
+                *near_misses(best, [rows[at] for at in picked.listed], request.workload.rate),
+                *commitments(best, [rows[at] for at in picked.listed], screened.work),
             ),
             precisions=steps, any_seller=self._any_seller(best),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
@@ -123,13 +135,15 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             assumptions=(
                 *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
             ),
-            warnings=(*self._seller_warnings(best), *warnings(best, group.gpu, engine, request.workload),
+            warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
+                *warnings(best, group.gpu, engine, request.workload), *self._cards_alone(best),
                 *(() if request.workload.training else quantisation_warnings(request.shape, best.precision)),
                 *self._remarks(best), *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing, steps), verify=verify, verify_note=verify_note,
             narrow=self._narrow(best, verify, verify_note),
             reproduce=reproduce(self.question), curve=configuration.curve, terms=term_lines(best, market),
+            context=self._context(best),
         )  # fmt: skip
 
     @property
@@ -154,6 +168,22 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     def _seller_warnings(self, best: Candidate) -> tuple[Message, ...]:
         warning = unknown_seller(self.question.lookups.catalog, best.provider, best.source)
         return () if warning is None else (warning,)
+
+    def _owned_quality(self, at: int, best: Candidate) -> tuple[Message, ...]:
+        """Return a note if GPUs that the user owns lead in a precision that costs more quality than the question allows."""
+        if not self.ranked.candidates.below_quality[at]:
+            return ()
+        return (msg("recommend.owned-quality", precision=best.precision, quality=self.screened.selection.constraints.quality),)
+
+    def _cards_alone(self, best: Candidate) -> tuple[Message, ...]:
+        """Return a note that the price of cards to buy is without a computer, and that of a list may not be a shop's."""
+        selection = self.screened.selection
+        card = selection.purchase.get(best.gpu)
+        if card is None or card.whole_machine:
+            return ()
+        host = money(host_price(float(card.price) * best.gpus) * selection.market.rate, selection.constraints.currency)
+        id = "recommend.may-cost-list" if card.basis == "list" else "recommend.cards-alone"
+        return (msg(id, host=format_amount(host.amount), currency=host.currency),)
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
         """Return notes on flags without effect, limits missed at the slow end of the 90% range, and few simulated requests."""
@@ -184,19 +214,43 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     def _explained(self, at: int, one: Candidate, other: Candidate | None) -> Candidate:
         billed = None if self._serving or not self._modelled else explain.billed_reason(at, self.ranked.candidates)
         request = self.screened.request
-        because = explain.reasons(one, other, request.workload, self._serving, billed)
-        gpu = self.question.lookups.catalog.gpu_by_id[one.gpu]
-        more = tuple(workload_reasons(one, request, gpu)) if self._modelled else ()
+        every = self.screened.selection.constraints.run_settings.checkpoint_every
+        because = explain.reasons(one, other, request.workload, self._serving, self._memory_reason(one), billed, every)
+        group, _ = group_at(at, self.ranked.candidates, self.screened)
+        more = tuple(workload_reasons(one, request, group)) if self._modelled else ()
         return replace(one, because=(because[0], *more, *because[1:]))
 
-    def _with_preference(self, best: Candidate, cheapest: Candidate) -> Candidate:
-        """Return the answer with a reason why a cheaper candidate is not it: a tie, or a price that is much older."""
-        reasons = []
-        if self.ranked.tied_with is not None:
-            reasons.append(explain.tie_reason(best, self._row(self.ranked.tied_with), self.ranked.tie_reason))
-        if _age_class(cheapest) > _age_class(best) and cheapest.cost.amount < best.cost.amount:
-            reasons.append(explain.stale_reason(best, cheapest))
-        return replace(best, because=(*best.because, *reasons))
+    def _memory_reason(self, one: Candidate) -> Message:
+        """Return the memory that each GPU needs; of a service with the KV cache of the sequences that run at its load."""
+        request = self.screened.request
+        if not (self._serving and one.tpot is not None):
+            return explain.memory_reason(one, request.workload, None, one.needed.value)
+        running, gpu = self._concurrency(one), self.question.lookups.catalog.gpu_by_id[one.gpu]
+        stored = with_precision(request.workload, one.precision, request.stated)
+        workload = replace(self._replica(one, stored), batch=running * one.parallel.dp, micro_batch=None)
+        needed = required_memory(estimate_memory(workload, request.shape, gpu), workload)
+        return explain.memory_reason(one, request.workload, running, needed.value)
+
+    def _context(self, best: Candidate) -> int | None:
+        """Return the longest context that a service can be started with; None for other questions."""
+        request = self.screened.request
+        if not (self._serving and best.tpot is not None):
+            return None
+        stored = with_precision(request.workload, best.precision, request.stated)
+        gpu = self.question.lookups.catalog.gpu_by_id[best.gpu]
+        return longest_context(replace(self._replica(best, stored), batch=best.parallel.dp), request.shape, gpu)
+
+    def _with_preference(self, best: Candidate, second: Candidate | None, cheapest: Candidate) -> Candidate:
+        """Return the answer with reasons why the next candidate and the cheapest one are not it, if they cost less."""
+        tied = None if self.ranked.tied_with is None else self._row(self.ranked.tied_with)
+        others = {_offer_of(one): one for one in (tied, second, cheapest) if one is not None}
+        reasons = {}
+        for offer, one in others.items():
+            is_tied = tied is not None and offer == _offer_of(tied)
+            reasons[offer] = explain.cheaper_reason(best, one, self.ranked.tie_reason if is_tied else "")
+        is_explained = second is not None and reasons[_offer_of(second)] is not None
+        because = [reason for reason in best.because if not (is_explained and reason.id.startswith(COMPARED))]
+        return replace(best, because=(*because, *(reason for reason in reasons.values() if reason is not None)))
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         candidates, order, results = self.ranked.candidates, self.ranked.order, self.ranked.results
@@ -215,7 +269,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
     def _sentence(self, at: int, best: Candidate) -> Message:
         """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
-        plain = sentence(best, work_kind(self._modelled, self.screened.work))
+        with_task = gpu_for_task(best, request.workload, request.shape.name, self._mode)
+        gpu = with_task if self._modelled else gpu_in_precision(best)
+        plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu)
         chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):
@@ -323,6 +379,6 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return running_sequences(rate, best.ttft.value, tpot, workload.seq_out or 1, share)
 
 
-def _age_class(one: Candidate) -> int:
-    """Return 0 for a fresh price, 1 for one older than 45 days, 2 for one older than 180."""
-    return (one.price_age_days > FRESH_DAYS) + (one.price_age_days > OLD_DAYS)
+def _offer_of(one: Candidate) -> tuple[Any, ...]:
+    """Return what tells a candidate from others: its GPUs, precision, machine, place and term."""
+    return one.gpu, one.gpus, one.precision, one.provider, one.instance, one.region, one.term

@@ -6,18 +6,21 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
+from math import exp
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS, Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
+from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
+COMMITTED_TERMS = ("reserved-1y", "reserved-3y", "committed-1y", "committed-3y")
 MAX_SLICES = 16  # A fraction of a GPU is displayed with a denominator of at most this (1/16).
 NOTABLE = 1.02  # Billed hours are mentioned if they exceed the hours used by this factor (assumed).
 MIN_RERUNS = 0.01  # Fewer expected interruptions per run than this are not mentioned (assumed).
@@ -42,20 +45,15 @@ def billed_reason(at: int, candidates: Candidates) -> Message | None:
 
 
 def reasons(
-    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, billed: Message | None
-) -> tuple[Message, ...]:
+    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, memory: Message, billed: Message | None,
+    checkpoint_every: float,
+) -> tuple[Message, ...]:  # fmt: skip
     """Return the reasons for a candidate: bottleneck, memory, objectives, price, and the comparison with the next best.
 
-    `billed` is from `billed_reason`.
+    `memory` and `billed` are from `memory_reason` and `billed_reason`; without an `other` nothing is compared. A run on spot
+    machines writes a checkpoint each `checkpoint_every` seconds.
     """
-    messages = [
-        _speed(one, workload, serving),
-        msg(
-            "because.memory-training" if _with_master_weights(one, workload) else "because.memory",
-            need=format_memory(int(one.needed.value)),
-            usable=format_memory(one.usable),
-        ),
-    ]
+    messages = [_speed(one, workload, serving), memory]
     if one.capacity and workload.rate is not None:
         rate = significant(workload.rate)
         simulated = "because.rate-simulated-one" if rate == "1" else "because.rate-simulated"
@@ -75,8 +73,10 @@ def reasons(
     messages.append(_price(one))
     if billed is not None:
         messages.append(billed)
-    if one.reruns >= MIN_RERUNS:
-        messages.append(msg("because.reruns", reruns=significant(one.reruns)))
+    if one.reruns >= 1.0:
+        messages.append(msg("because.reruns", reruns=significant(one.reruns, 2), every=format_seconds(checkpoint_every)))
+    elif one.reruns >= MIN_RERUNS:  # Interruptions arrive at random, so at least one comes with this probability.
+        messages.append(msg("because.rerun-chance", chance=f"{1.0 - exp(-one.reruns):.0%}"))
     if one.break_even_hours is not None:
         messages.append(msg("because.break-even", term=msg(f"term.{one.term}"), hours=significant(one.break_even_hours)))
         used = one.run_time.value / 3600.0
@@ -89,6 +89,14 @@ def reasons(
         against = msg("because.against-service", cost=cost, **name) if serving else None
         messages.append(against or msg("because.against", cost=cost, time=time, **name))
     return tuple(messages)
+
+
+def memory_reason(one: Candidate, workload: Workload, sequences: int | None, needed: float) -> Message:
+    """Return a message with the bytes that each GPU needs; those of a service count its `sequences` that run at once."""
+    values = {"need": format_memory(int(needed)), "usable": format_memory(one.usable)}
+    if sequences is not None:
+        return msg("because.memory-served", n=sequences, **values)
+    return msg("because.memory-training" if _with_master_weights(one, workload) else "because.memory", **values)
 
 
 def _with_master_weights(one: Candidate, workload: Workload) -> bool:
@@ -118,20 +126,32 @@ def _price(one: Candidate) -> Message:
     return msg(id, term=msg(f"term.{one.term}"), **values)
 
 
-def tie_reason(one: Candidate, other: Candidate, why: str) -> Message:
-    """Return why a candidate was preferred to one that costs up to 3% less: it was measured, or has more room."""
-    return msg(f"because.tie-{why}", gpus=gpu_count_label(other.gpus), gpu=other.gpu_name, share=_cheaper(other, one))
+def cheaper_reason(best: Candidate, cheaper: Candidate, tie: str) -> Message | None:
+    """Return why a candidate that costs less is not the answer: a tie (`tie` says why), old price, tight memory, or its limits.
+
+    None if it does not cost less, or if the order by something other than cost explains it.
+    """
+    if cheaper.cost.amount >= best.cost.amount:
+        return None
+    share = 1.0 - float(cheaper.cost.amount) / max(float(best.cost.amount), 1e-12)
+    values = {
+        "gpus": gpu_count_label(cheaper.gpus), "gpu": cheaper.gpu_name, "provider": cheaper.provider,
+        "share": f"{share:.0%}" if share >= 0.01 else f"{share:.1%}",
+    }  # fmt: skip
+    if tie:
+        return msg(f"because.tie-{tie}", **values)
+    if cheaper.fits == "tight" and cheaper.term in COMMITTED_TERMS:
+        return msg("because.tight-cheaper", term=msg(f"term.{cheaper.term}"), **values)
+    if age_class(cheaper) > age_class(best):
+        return msg("because.stale-cheaper", n=cheaper.price_age_days, day=cheaper.price_observed_at, **values)
+    if cheaper.keeps_limits < min(SAFE_PROBABILITY, best.keeps_limits):
+        return msg("because.risky-cheaper", likely=f"{cheaper.keeps_limits:.0%}", **values)
+    return None
 
 
-def stale_reason(one: Candidate, cheaper: Candidate) -> Message:
-    """Return why a cheaper candidate is not the answer: its price is much older."""
-    values = {"gpus": gpu_count_label(cheaper.gpus), "gpu": cheaper.gpu_name, "provider": cheaper.provider}
-    return msg("because.stale-cheaper", share=_cheaper(cheaper, one), n=cheaper.price_age_days, **values)
-
-
-def _cheaper(one: Candidate, base: Candidate) -> str:
-    """Return by what share `one` costs less than `base`, as text; 0% if it does not."""
-    return f"{max(0.0, 1.0 - float(one.cost.amount) / max(float(base.cost.amount), 1e-12)):.0%}"
+def age_class(one: Candidate) -> int:
+    """Return 0 for a fresh price, 1 for one older than 45 days, 2 for one older than 180."""
+    return (one.price_age_days > FRESH_DAYS) + (one.price_age_days > OLD_DAYS)
 
 
 def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:

@@ -68,19 +68,26 @@ def _loss(catalog: Catalog, model: str, precision: str) -> AccuracyNote | None:
     return published_loss(catalog.accuracy, catalog.models, catalog.sources, model, precision)
 
 
-def step_messages(steps: Iterable[PrecisionStep]) -> tuple[Message, ...]:
-    """Return a line for each precision: its GPUs and cost, what it saves, its published loss, and how to allow it."""
-    lines = []
+def step_messages(steps: Iterable[PrecisionStep], best: Candidate) -> tuple[Message, ...]:
+    """Return a line for each precision: its GPUs and cost, what it saves, its published loss, and how to allow it.
+
+    The line of the answer (`best`) leaves out its GPUs and cost.
+    """
+    lines = list[Message]()
+    before: Message | str = ""
     for step in steps:
         cost = f"{significant(float(step.cost.amount))} {step.cost.currency}"
         id = "precision-step.month" if step.monthly else "precision-step.cost"
-        line = msg(id, precision=step.precision, gpus=gpu_count_label(step.gpus), gpu=step.gpu_name, cost=cost)
+        values = {"precision": step.precision, "gpus": gpu_count_label(step.gpus), "gpu": step.gpu_name, "cost": cost}
+        is_answer = (step.precision, step.gpu, step.gpus) == (best.precision, best.gpu, best.gpus)
+        line = msg("precision-step.answer", precision=step.precision) if is_answer and before else msg(id, **values)
         if step.saving is not None and abs(step.saving) >= MIN_SAVING:
             id = "precision-step.cheaper" if step.saving > 0 else "precision-step.dearer"
-            line = msg(id, what=line, share=f"{abs(step.saving):.0%}")
+            line = msg(id, what=line, share=f"{abs(step.saving):.0%}", before=before)
         if step.loss is not None:
             line = msg("precision-step.loss", what=line, loss=step.loss)
-        if not step.allowed:
+        if not (step.allowed or is_answer):
             line = msg("precision-step.allow", what=line, quality=step.quality)
         lines.append(line)
+        before = msg("precision-step.before", **values)
     return tuple(lines)

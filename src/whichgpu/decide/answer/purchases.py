@@ -8,6 +8,7 @@ import numpy as np
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
+from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import Infeasibility
@@ -56,7 +57,10 @@ def left_out(
         largest = max(too_small, key=lambda gpu: gpu.memory_marketed_bytes)
         yield msg("recommend.too-small", memory=largest.memory_label, need=format_memory(needed))
     if unsupported is not None:
-        yield msg("recommend.ranks-behind", gpu=unsupported.gpu_name, price=_price(unsupported))
+        count = gpu_count_label(unsupported.gpus)
+        yield msg(
+            "recommend.ranks-behind", n=int(unsupported.gpus), gpus=count, gpu=unsupported.gpu_name, price=_price(unsupported)
+        )
 
 
 def _price(one: Candidate) -> str:

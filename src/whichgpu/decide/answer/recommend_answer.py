@@ -67,5 +67,6 @@ class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     reproduce: Reproduce
     terms: tuple[TermLine, ...]  # of the answer's machine
     curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer
+    context: int | None = None  # longest context of a service in tokens: the model's own, or what one replica's KV cache holds
     serve: str | None = None  # command that serves one replica, of a service whose engine has one
     emitted: Mapping[str, str] = msgspec.field(default_factory=dict)  # files that launch it, by name

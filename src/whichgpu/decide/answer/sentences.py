@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from math import ceil
 from typing import Any
 
@@ -14,13 +14,14 @@ from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.offer import ANY_REGION
-from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.decide.answer.explain import COMMITTED_TERMS, gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.precision_choices import quality_of
 from whichgpu.decide.configurations.reference_mix import UNIT, indices
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.constraints import Constraints, Rank
+from whichgpu.decide.modes import Mode
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.work import SERVICE_RATE, Work
 from whichgpu.estimate.loading import Loading
@@ -28,12 +29,20 @@ from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
 from whichgpu.estimate.time.software_age import age_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.price.own import USE
 from whichgpu.price.terms import YEAR_HOURS
 from whichgpu.workload.era_defaults import era_note
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.workload import Workload
 
 LONG_INPUTS = 16  # Inputs this many times as long as outputs make prefill the larger part of the work (assumed).
+MAX_NAMED = 3  # At most this many GPUs are named as lacking a committed price.
+MANY_MACHINES = 4  # From this many machines at once, whether they can be had together is a question for the seller (assumed).
+# Quirks that decide whether usual software runs at all, which a short answer names too.
+SOFTWARE_QUIRKS = (
+    "grace-needs-arm-builds", "aws-neuron-compile", "intel-gaudi-hpu", "intel-xpu-build", "google-tpu-xla", "apple-no-cuda",
+    "amd-radeon-rocm-limited", "amd-navi22-23-not-listed", "amd-rdna2-consumer-not-listed", "cuda-13-drops-maxwell-pascal-volta",
+)  # fmt: skip
 MAX_QUIRKS = 3  # At most this many known quirks of the answer's GPU become warnings.
 UNMEASURED_TIERS = ("extrapolated", "specs")
 DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the weights' precision
@@ -44,11 +53,22 @@ def work_kind(modelled: bool, work: Work) -> str:
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 
-def sentence(one: Candidate, kind: str) -> Message:
-    """Return the answer as one sentence, with the price of a card to buy and what it rests on."""
+def gpu_for_task(one: Candidate, workload: Workload, model: str, mode: Mode | None) -> Message:
+    """Return the GPU's name with what it is for: the model and its request rate, or the kind of run."""
+    values = {"gpu": gpu_in_precision(one), "model": model}
+    if workload.serving and mode == "service" and workload.rate is not None:
+        return msg("recommend.for-rate", rate=significant(workload.rate), **values)
+    if not workload.training:
+        return msg("recommend.for-model", **values)
+    method = "qlora" if workload.qlora else "lora" if workload.lora_rank else "finetune"
+    return msg(f"recommend.for-{method if workload.traits.finetuning else 'train'}", **values)
+
+
+def sentence(one: Candidate, kind: str, gpu: Message | str) -> Message:
+    """Return the answer as one sentence, with the price of a card to buy and what it rests on; `gpu` names it and its task."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
-        "gpus": gpu_count_label(one.gpus), "gpu": _gpu_in_precision(one), "machine": f"{one.provider} {_machines(one)}",
+        "gpus": gpu_count_label(one.gpus), "gpu": gpu, "machine": f"{one.provider} {_machines(one)}",
         "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": format_duration(time.value),
         "low": format_duration(time.low), "high": format_duration(time.high), "cost": format_amount(cost.amount),
         "currency": cost.currency,
@@ -60,7 +80,8 @@ def sentence(one: Candidate, kind: str) -> Message:
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
         price_date = msg(f"recommend.seen-{one.purchase_basis}", day=one.purchase_day or "")
-        return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=price_date, **values)
+        price = format_amount(one.purchase.amount)
+        return msg(f"recommend.sentence-{kind}-buy", price=price, seen=price_date, use=f"{USE:.0%}", **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
     where = msg("recommend.anywhere" if one.region in ("", ANY_REGION) else "recommend.where", **values)
@@ -69,7 +90,7 @@ def sentence(one: Candidate, kind: str) -> Message:
     return msg(f"recommend.sentence-{kind}", where=where, seen=price_date, **values)
 
 
-def _gpu_in_precision(one: Candidate) -> Message | str:
+def gpu_in_precision(one: Candidate) -> Message | str:
     """Return the GPU's name, with the precision if the weights are quantised."""
     quantised = quality_of(one.precision) != "lossless"
     return msg("recommend.in-precision", gpu=one.gpu_name, precision=one.precision) if quantised else one.gpu_name
@@ -197,6 +218,8 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     """Return warnings about the weights' precision, price, memory, evidence, engine and the GPU itself."""
     messages = [one for one in precision_warnings(replace(workload, precision=best.precision), gpu) if one.id == DEQUANTISED]
     messages += age_warnings(workload, gpu)
+    if best.machines >= MANY_MACHINES * best.copies and best.term in ("on-demand", "spot"):
+        messages.append(msg("recommend.many-machines", n=best.machines, provider=best.provider))
     if best.price_stale and best.term != "owned":
         messages.append(msg("recommend.stale", day=best.price_observed_at, n=best.price_age_days))
     if best.fits == "tight":
@@ -206,7 +229,11 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     # The framework's last supporting release is left out here, since `missing_support` already names it.
     if engine is not None and engine.framework is None and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
         messages.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
-    return messages + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:MAX_QUIRKS]]
+    for id, text in list(zip(gpu.quirk_ids, gpu.quirks, strict=False))[:MAX_QUIRKS]:
+        messages.append(
+            msg("recommend.quirk-software" if id in SOFTWARE_QUIRKS else "recommend.quirk", gpu=best.gpu_name, text=Fact(text))
+        )
+    return messages
 
 
 def long_inputs(workload: Workload, modelled: bool) -> tuple[Message, ...]:
@@ -222,8 +249,32 @@ def missing_commitments(rows: Collection[Candidate], work: Work) -> tuple[Messag
     if work.hours is None or work.hours < YEAR_HOURS:
         return ()
     committed = {one.gpu_name for one in rows if one.term not in ("on-demand", "spot")}
-    names = tuple(dict.fromkeys(one.gpu_name for one in rows if one.term == "on-demand" and one.gpu_name not in committed))
-    return (msg("recommend.no-commitment", gpus=names),) if names else ()
+    lacking = [one for one in rows if one.term == "on-demand" and one.gpu_name not in committed]
+    names = tuple(dict.fromkeys(one.gpu_name for one in lacking))[:MAX_NAMED]
+    by_aws = bool(lacking) and all(one.provider == "aws" for one in lacking)
+    return (msg("recommend.no-commitment-aws" if by_aws else "recommend.no-commitment", gpus=names),) if names else ()
+
+
+def commitments(best: Candidate, rows: Collection[Candidate], work: Work) -> Iterator[Message]:
+    """Yield what displayed candidates cost on longer terms, if a service of a year is answered on demand."""
+    if work.hours is None or work.hours < YEAR_HOURS or best.term != "on-demand":
+        return
+    longer = [one for one in rows if one.term in COMMITTED_TERMS and one.break_even_hours is not None]
+    longer = [one for one in longer if one.term == longer[0].term][:MAX_NAMED]
+    if not longer:
+        return
+    each = tuple(
+        msg(
+            "recommend.commitment-each",
+            gpus=gpu_count_label(one.gpus),
+            gpu=one.gpu_name,
+            month=format_amount(one.cost_per_month.amount),
+        )
+        for one in longer
+    )
+    hours = significant(max(one.break_even_hours or 0.0 for one in longer))
+    day, term = min(one.price_observed_at for one in longer), msg(f"term.{longer[0].term}")
+    yield msg("recommend.commitment", what=each, hours=hours, term=term, day=day, currency=best.cost.currency)
 
 
 def near_limits(best: Candidate, constraints: Constraints, work: Work, workload: Workload) -> tuple[Message, ...]:

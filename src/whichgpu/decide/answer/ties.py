@@ -15,6 +15,7 @@ from whichgpu.decide.risk import MEASURED_TIERS
 from whichgpu.price.table import Ints
 
 TIE = 1.03  # Candidates whose cost differs by less than this factor are a tie (assumed).
+MUCH_SLOWER = 1.5  # A run that takes this many times as long as the cheapest of a tie does not replace it (assumed).
 ROOMIER = 1.1  # Factor of capacity, or of memory left, from which one counts as roomier (assumed).
 MAX_COMPARED = 12  # Candidates of a tie that are compared, the best of each group of GPUs (assumed).
 
@@ -36,6 +37,8 @@ def settle_tie(candidates: Candidates, order: Ints, screened: EvaluatedQuestion,
     tied = order[(cost[order] <= float(cost[first]) * TIE) & (cost[order] >= float(cost[first]) / TIE)]
     tied = tied[candidates.poorly_supported[tied] <= candidates.poorly_supported[first]]
     tied = tied[candidates.outdated[tied] <= candidates.outdated[first]]  # An old price never replaces a fresher one.
+    tied = tied[candidates.tight_commitment(tied) <= candidates.tight_commitment(order[:1])]
+    tied = tied[candidates.run_cost.hours[tied] <= candidates.run_cost.hours[first] * MUCH_SLOWER]
     if candidates.risky is not None:  # One that may miss a limit never replaces one that keeps it.
         tied = tied[candidates.risky[tied] <= candidates.risky[first]]
     best_of_group: dict[int, int] = {}

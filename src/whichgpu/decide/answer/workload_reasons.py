@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.answer.utilisation import utilisation_reason
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import Infeasibility, WorkloadRequest
+from whichgpu.decide.configurations.evaluate import best_configurations
+from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.recommend import RankedCandidates
 from whichgpu.workload.defaults import chooses_batch
@@ -17,25 +20,45 @@ from whichgpu.workload.denoisers import pipeline_of
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 
+COMMON_STEPS = 30  # Denoising steps that many people use where a model's default is more (assumed).
+NETWORK_NAMES = {"infiniband": "InfiniBand", "efa": "EFA", "roce": "RoCE", "ethernet": "Ethernet"}  # as people write them
 MACHINE_GPUS = 8  # GPUs of the machines whose memory is compared with what a training run needs.
 LARGE_MEMORY = 80e9  # Bytes of the GPUs that people expect to hold it.
 
 
-def workload_reasons(one: Candidate, request: WorkloadRequest, gpu: Gpu) -> Iterator[Message]:
+def workload_reasons(one: Candidate, request: WorkloadRequest, group: Group) -> Iterator[Message]:
     """Yield what decides a candidate of this kind of workload, beside its speed, memory and price."""
     workload, shape = request.workload, request.shape
-    used = utilisation_reason(one, workload, shape, gpu)
+    used = utilisation_reason(one, workload, shape, group.gpu)
     if used is not None:
         yield used
+    if group.machines > 1 and one.purchase is None and one.term != "owned":
+        kind = group.fabric.network_kind
+        rate = significant(group.fabric.network_bandwidth * 8 / 1e9)
+        yield msg("because.cluster", n=group.machines, kind=NETWORK_NAMES.get(kind, kind), rate=rate, provider=one.provider)
     if isinstance(shape, Transformer) and shape.experts and not workload.training:
         counted = count_parameters(shape)
         yield msg("because.moe", total=_billions(counted.total), active=_billions(counted.active))
     if chooses_batch(workload, shape, request.stated) and workload.generating and shape.is_generative:
         yield msg("because.sequences", n=max(1, one.batch // one.parallel.dp))
     if pipeline_of(workload, shape) is not None and workload.denoising_steps:
-        seconds = format_seconds(float(one.gpus) / one.throughput.value)
+        seconds = float(one.gpus) / one.throughput.value
         guided = "because.pictures-guided" if workload.guidance else "because.pictures"
-        yield msg(guided, seconds=seconds, steps=workload.denoising_steps)
+        values = {"seconds": format_seconds(seconds), "steps": workload.denoising_steps}
+        fewer = _with_common_steps(request, group, seconds)
+        yield msg(guided, **values) if fewer is None else msg(f"{guided}-fewer", fewer=fewer, few=COMMON_STEPS, **values)
+
+
+def _with_common_steps(request: WorkloadRequest, group: Group, seconds: float) -> str | None:
+    """Return the seconds of a picture with 30 steps, from those with more by default; None if the user states the steps."""
+    steps = request.workload.denoising_steps or 0
+    if steps <= COMMON_STEPS or "denoising_steps" in request.stated:
+        return None
+    shorter = replace(request, workload=replace(request.workload, denoising_steps=COMMON_STEPS))
+    usual, common = (best_configurations(one, [group])[0] for one in (request, shorter))
+    if isinstance(usual, Infeasibility) or isinstance(common, Infeasibility):
+        return None
+    return format_seconds(seconds * usual.rate / common.rate)
 
 
 def machine_too_small(best: Candidate, ranked: RankedCandidates, screened: EvaluatedQuestion) -> Iterator[Message]:

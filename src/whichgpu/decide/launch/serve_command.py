@@ -38,7 +38,8 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
     words += serve.fixed.split()
     for option, value in _sized_options(options, serve):
         words += _option(serve, option, value)
-    words += serve.precision.get(options.dtype, "").split()
+    if options.checkpoint is None:  # The engine reads the precision of a quantised checkpoint from its config.json.
+        words += serve.precision.get(options.dtype, "").split()
     if options.kv_dtype != options.dtype:
         words += serve.kv_precision.get(options.kv_dtype or "", "").split()
     words += speculative_words(options, record)
@@ -76,12 +77,14 @@ def model_argument(options: LaunchOptions, serve: ServeCommand) -> str:
     """Return the model as the engine names it: a repository, a placeholder for a checkpoint to provide, or a GGUF file."""
     if serve.reads_gguf and not options.model.endswith(GGUF):
         return argument(gguf_file(options.model, options.dtype))
+    if options.checkpoint is not None:
+        return argument(options.checkpoint)
     return checkpoint_placeholder(options.model, options.dtype) if needs_checkpoint(options, serve) else argument(options.model)
 
 
 def needs_checkpoint(options: LaunchOptions, serve: ServeCommand) -> bool:
     """Whether an engine cannot load the published weights in the precision of the request, only a checkpoint made in it."""
-    if serve.reads_gguf or options.model.endswith(GGUF):
+    if serve.reads_gguf or options.model.endswith(GGUF) or options.checkpoint is not None:
         return False
     if options.published and options.published not in TRAINED_PRECISIONS:  # Quantised weights are loaded as they are.
         return options.dtype != options.published
@@ -112,7 +115,7 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         notes.append(f"Weights: {options.model} as a GGUF file in {file_type}{instead}.")
     elif needs_checkpoint(options, serve):
         notes += checkpoint_notes(options, record)
-    elif options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
+    elif options.checkpoint is None and options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
         notes.append(f"Weights: a checkpoint in {options.dtype}; {record.name} reads its precision from the checkpoint.")
     if options.kv_dtype not in (None, options.dtype, *serve.kv_precision, *HALF):
         notes.append(f"KV cache in {options.kv_dtype}: {record.name} has no option for it, its checkpoint decides.")

@@ -18,11 +18,12 @@ from whichgpu.estimate.memory.overhead import context_bytes, kernel_bytes, works
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
+from whichgpu.workload.layer_pattern import LayerParts, layer_counts
 from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two steps whose memory is counted exactly
+FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two steps whose memory is counted exactly, unless layers differ
 MIN_SEQUENCES, MIN_TOKENS = 32, 1 << 18  # smallest sequences and tokens of a counted step: enough that the peak is at the loss
 ALLOCATOR_RESERVE = 0.05  # share of the allocated bytes that the allocator reserves on top of them (assumed)
 COUNTED_PARTS = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
@@ -116,14 +117,16 @@ class LayoutMemory:
         return base, *lines[1:]
 
     def _saved_bytes(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
-        """Return the bytes that one layer saves for the backward pass of one sequence."""
+        """Return the bytes that a layer, in the mean of a hybrid model's, saves for the backward pass of one sequence."""
         key = parallel.tp, parallel.ep, parallel.cp, parallel.sp, checkpointing
         if key not in self._saved:
             sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
             one = apply_layout(self.workload, parallel, 1, 1, checkpointing)
             step = TransformerStep(one, shape, tensor_share(shape, parallel), self._widths, sequence, sequence)
-            block = step.layer(shape.experts is not None)
-            self._saved[key] = float(block.saved_bytes if checkpointing == "none" else block.entry.size)
+            kinds = layer_counts(shape) if shape.pattern else ((LayerParts(experts=shape.experts is not None), shape.layers),)
+            blocks = [(step.layer(parts), count / shape.layers) for parts, count in kinds]
+            saved = ((block.saved_bytes if checkpointing == "none" else block.entry.size) * share for block, share in blocks)
+            self._saved[key] = float(sum(saved))
         return self._saved[key]
 
     def _line(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Lines:
@@ -131,10 +134,11 @@ class LayoutMemory:
         if key not in self._lines:
             degrees = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
             size = max(MIN_SEQUENCES, MIN_TOKENS // (self.workload.seq_in or shape.max_context))
-            counts = (replace(shape, layers=layers) for layers in (FEW_LAYERS, MORE_LAYERS))
+            depths = (shape.layers, 2 * shape.layers) if shape.pattern else (FEW_LAYERS, MORE_LAYERS)
+            counts = (replace(shape, layers=layers, pattern=(2 * shape.pattern)[:layers]) for layers in depths)
             few, more = (self._counted_bytes(one, degrees, checkpointing, size) for one in counts)
-            slope = (more - few) / (MORE_LAYERS - FEW_LAYERS)
-            start = few - FEW_LAYERS * slope
+            slope = (more - few) / (depths[1] - depths[0])
+            start = few - depths[0] * slope
             fixed, growing = np.where(GROWS_WITH_SEQUENCES, 0.0, 1.0), np.where(GROWS_WITH_SEQUENCES, 1.0 / size, 0.0)
             self._lines[key] = start * fixed, slope * fixed, start * growing, slope * growing
         return self._lines[key]

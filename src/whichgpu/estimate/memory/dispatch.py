@@ -79,7 +79,7 @@ def _own_estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEs
 
 def check_training(workload: Workload, shape: Shape) -> None:
     """Raise UsageError if the memory of a training step of this model or precision cannot be estimated."""
-    if isinstance(shape, Dlrm) or (isinstance(shape, Transformer) and (shape.pattern or shape.sparse)):
+    if isinstance(shape, Dlrm) or (isinstance(shape, Transformer) and shape.sparse):
         raise UsageError("no-training", msg("error.no-training", name=shape.name), msg("hint.no-training"))
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", name=shape.name), msg("hint.weights-only"))

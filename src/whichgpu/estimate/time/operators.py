@@ -67,10 +67,14 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "embedding_backward": "memory",
     "dropout": "memory",
     "optimizer": "memory",
+    # recurrence of linear attention over prompts: chunks (of one sequence), between (bytes that separate kernels pass on); role:
+    # chunked (separate kernels), fused (one kernel where the GPU has it); with _kda: Kimi delta attention
+    "scan": "memory",
+    "short_conv": "memory",  # causal convolution over a few tokens of each channel
     "host_read": "memory",  # weights in host memory; role: cpu (computed there), pcie (copied to the GPU)
 }
 # Timing model ("curve") of each kind of operator: that of its class, or its own.
-CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq", "host_read": "host"}
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq", "host_read": "host", "scan": "scan", "short_conv": "scan"}
 
 
 class Op(msgspec.Struct, frozen=True):

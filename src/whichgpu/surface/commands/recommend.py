@@ -12,21 +12,23 @@ from whichgpu.decide.answer.build_answer import UNABLE, VERIFY_GPU
 from whichgpu.decide.answer.other_engines import EngineLine
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.decide.candidate import TermLine
 from whichgpu.surface.candidate_cells import (
     any_seller_line,
     candidate_cell,
     candidate_summary,
     columns,
     cost_parts,
+    fallback_lines,
+    front_lines,
     purchase_lines,
+    terms_line,
     uncertainty_lines,
-    unit_costs,
+    unit_cost_lines,
 )
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.evidence import say_evidence
 from whichgpu.surface.commands.render.listing import say_sources
-from whichgpu.surface.commands.render.short_answer import say_brief, say_short
+from whichgpu.surface.commands.render.short_answer import STALE, say_brief, say_short
 from whichgpu.surface.commands.session import Session
 
 MAX_SOURCES = 6  # Sources listed under an answer.
@@ -69,11 +71,6 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
 
 
-def _term(line: TermLine) -> Message:
-    price = f"{format_amount(line.price.amount)} {line.price.currency}"
-    return msg("recommend.term-price", term=msg(f"term.{line.term}"), price=price)
-
-
 def _engine(one: EngineLine, answer: RecommendAnswer) -> Message:
     """Return a message with another engine's speed, and for a run its cost on the answer's machine."""
     values = {"name": one.engine, "speed": significant(one.speed, 2)}
@@ -89,20 +86,14 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
     """Return the messages under the table of candidates (costs, reasons, assumptions), in reading order."""
     best, kind = answer.answer, answer.kind
     lines = [msg("recommend.because", what=reason) for reason in best.because]
-    lines += [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions)]
+    lines += [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions, answer.answer)]
     if len(best.cost_lines) > 1:
         lines.append(msg("recommend.cost-lines", what=cost_parts("cost.", best.cost_lines)))
-    if kind != "mix" and (costs := unit_costs(best)):
-        lines.append(msg("recommend.unit-costs", what=costs))
-    if best.purchase is None or kind != "mix":
-        ends = {"cheapest": candidate_summary(answer.cheapest, kind), "fastest": candidate_summary(answer.fastest, kind)}
-        lines.append(msg("recommend.front", **ends))
+    lines += unit_cost_lines(answer)
+    lines += front_lines(answer)
     lines += uncertainty_lines(answer)
-    if kind == "service" and len(answer.terms) > 1:
-        lines.append(msg("recommend.terms", what=tuple(map(_term, answer.terms))))
-    if answer.fallback is not None:
-        term = msg(f"term.{answer.fallback.term}")
-        lines.append(msg("recommend.fallback", what=candidate_summary(answer.fallback, kind), term=term))
+    lines += terms_line(answer)
+    lines += fallback_lines(answer)
     if answer.shares:
         shares = tuple(
             msg("recommend.share", share=f"{one.on_demand:.0%}", cost=format_amount(one.cost.amount), currency=one.cost.currency)
@@ -115,7 +106,7 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
     if answer.with_cuda is not None:
         lines.append(msg("recommend.with-cuda", what=candidate_summary(answer.with_cuda, kind)))
     lines += [reason for reasons in answer.why_not.values() for reason in reasons]
-    lines += [msg("recommend.lacks", what=one) for one in (*answer.lacks, *answer.warnings)]
+    lines += [msg("recommend.lacks", what=one) for one in (*answer.lacks, *answer.warnings) if one.id != STALE]
     lines += [msg("recommend.host", what=one) for one in answer.host]
     lines += [msg("recommend.assumed", what=one) for one in answer.assumptions]
     if answer.engines:

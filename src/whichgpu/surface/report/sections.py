@@ -19,7 +19,8 @@ SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "report.cost",
         (
             "recommend.unit-costs", "recommend.cost-lines", "recommend.terms", "recommend.shares", "recommend.precision-step",
-            "plan.bill", "plan.alone-list", "plan.own-", "recommend.front", "recommend.any-seller", "recommend.fallback",
+            "plan.bill", "plan.alone-list", "plan.own-", "recommend.cheapest", "recommend.fastest", "recommend.any-seller",
+            "recommend.fallback", "recommend.fallback-likely", "recommend.commitment", "recommend.near-",
         ),
     ),
     "why": ("web.because", ("recommend.because", "plan.bound", "plan.simulated-", "serving.", "estimate.")),

@@ -6,12 +6,15 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
+from whichgpu.estimate.memory.training.recurrent import recurrent_mixer
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts
 from whichgpu.workload.shapes import LatentAttention, Transformer
 
 # Families with post-norm layers; all others are pre-norm.
 POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra", "albert", "xlm-roberta", "opt-350m")
 # Families with dropout inside the MLP.
+WIDE_NORM = ("gemma", "qwen3_5", "qwen3_next")  # families that multiply by the weight of an RMS norm in fp32
 INNER_DROPOUT = ("t5", "mt5", "umt5", "bart", "mbart")
 
 
@@ -23,7 +26,7 @@ class LayerRun(msgspec.Struct, frozen=True):
     attention: str
     lora_rank: int = 0
     lora_targets: frozenset[str] = frozenset()
-    mixture: bool = False
+    parts: LayerParts = WHOLE_LAYER
     cross_tokens: int = 0  # encoder tokens a decoder layer attends to; 0: no cross attention
     cross_sequence: int = 0
     lora_dropout: float = 0.0
@@ -34,12 +37,15 @@ def layer_block(shape: Transformer, run: LayerRun, widths: ElementWidths) -> Tap
     tape = Tape()
     write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets, lora_dropout=run.lora_dropout)
     entry = tape.value(run.tokens * shape.hidden, widths.stream)
-    exit = (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, entry, run)
+    if run.parts.is_hybrid:
+        exit = _hybrid(write, shape, entry, run)
+    else:
+        exit = (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, entry, run)
     return TapeBlock(tuple(tape.nodes), entry, exit)
 
 
 def _norm(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTensor:
-    return write.rms_norm(x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else write.layer_norm(x)
+    return write.rms_norm(x, shape.model_type.startswith(WIDE_NORM)) if shape.norm == "rms" else write.layer_norm(x)
 
 
 def _pre_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
@@ -53,10 +59,24 @@ def _pre_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: Lay
     if run.cross_tokens:
         x = write.add(x, write.dropout(_cross_attention(write, shape, _norm(write, shape, x), run), shape.dropout))
     normed = _norm(write, shape, x)
-    wide = write.dropout(_experts(write, shape, normed) if run.mixture else _mlp(write, shape, normed), shape.dropout)
+    wide = write.dropout(_experts(write, shape, normed) if run.parts.experts else _mlp(write, shape, normed), shape.dropout)
     if shape.norms > 2:
         wide = _norm(write, shape, wide)
     return write.add(x, wide)
+
+
+def _hybrid(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
+    """Write a layer of a hybrid model: attention, a recurrent mixer or both, then its MLP; or one of these alone."""
+    if run.parts.mixes:
+        normed = _norm(write, shape, x)
+        if run.parts.recurrent and shape.recurrent:
+            x = write.add(x, recurrent_mixer(write, shape.recurrent, normed, shape.hidden))
+        if run.parts.attention:
+            x = write.add(x, _self_attention(write, shape, normed, run))
+    if run.parts.mlp:
+        normed = _norm(write, shape, x)
+        x = write.add(x, _experts(write, shape, normed) if run.parts.experts else _mlp(write, shape, normed))
+    return x
 
 
 def _post_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
@@ -74,7 +94,7 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
         return write.linear(_joined_attention(write, shape, write.linear(x, 3 * queries, bias=True)), shape.hidden, bias=True)
     q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
     if shape.qk_norm:
-        wide = shape.model_type.startswith("gemma")
+        wide = shape.model_type.startswith(WIDE_NORM)
         q, k = write.rms_norm(q, wide), write.rms_norm(k, wide)
     if shape.rope:
         q, k = write.rotary(q), write.rotary(k)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
 from whichgpu.estimate.memory.training.compiled import compiled_block, compiled_head
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
@@ -18,6 +17,7 @@ from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
 from whichgpu.estimate.memory.training.tape import TapeBlock
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, layer_parts
 from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
@@ -46,15 +46,15 @@ class TransformerStep(msgspec.Struct, frozen=True):
     @property
     def any_depth(self) -> Transformer:
         """Return the shape with one layer, a cache key of blocks, which do not depend on the number of layers."""
-        return replace(self.shape, layers=1)
+        return replace(self.shape, layers=1, pattern="")
 
-    def layer(self, mixture: bool = False) -> TapeBlock:
-        """Return the operators of a decoder layer, or of an encoder-only model's; with `mixture` an MoE layer."""
-        return self._as_run(_layer(self.any_depth, self._run(mixture), self.widths))
+    def layer(self, parts: LayerParts = WHOLE_LAYER) -> TapeBlock:
+        """Return the operators of a decoder layer with these parts, or of an encoder-only model's."""
+        return self._as_run(_layer(self.any_depth, self._run(parts), self.widths))
 
     def encoder_layer(self) -> TapeBlock:
         """Return the operators of an encoder layer of an encoder-decoder model."""
-        run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
+        run = replace(self._run(WHOLE_LAYER), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
         return self._as_run(_layer(self.any_depth, run, self.widths))
 
     def head(self) -> TapeBlock:
@@ -70,19 +70,19 @@ class TransformerStep(msgspec.Struct, frozen=True):
     def _as_run(self, block: TapeBlock) -> TapeBlock:
         return _compiled(block) if self.compiled else block
 
-    def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
-        """Return the bytes of each weight of a layer: with experts (`mixture`), with cross attention (`cross`) if it has any."""
-        run = LayerRun(1, 1, "flash", mixture=mixture, cross_tokens=1 if cross and self.encoder_tokens else 0, cross_sequence=1)
+    def layer_weights(self, parts: LayerParts = WHOLE_LAYER, cross: bool = True) -> tuple[int, ...]:
+        """Return the bytes of each weight of a layer with these parts, with cross attention (`cross`) if it has any."""
+        run = LayerRun(1, 1, "flash", parts=parts, cross_tokens=1 if cross and self.encoder_tokens else 0, cross_sequence=1)
         return _layer(self.any_depth, run, self.widths).weights
 
-    def _run(self, mixture: bool) -> LayerRun:
+    def _run(self, parts: LayerParts) -> LayerRun:
         return LayerRun(
             self.tokens,
             self.sequence,
             "eager" if self.shape.model_type in EAGER_ONLY else self.workload.attention or "flash",
             self.workload.lora_rank or 0,
             lora_projections(self.workload.lora_targets),
-            mixture,
+            parts,
             self.encoder_tokens,
             self.encoder_sequence,
             self.workload.lora_dropout or 0.0,
@@ -227,9 +227,9 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
             own = step.layer_weights(cross=False)
             stretches += [stretch(step.encoder_layer(), own, checkpointed)] * shape.encoder_layers
             weights += [*own] * shape.encoder_layers
-    kinds = {mixture: (step.layer(mixture), step.layer_weights(mixture)) for mixture in {False, shape.experts is not None}}
     for index in stage_layers(shape.layers, parallel.pp, stage):
-        block, own = kinds[is_moe_layer(shape, index)]
+        parts = layer_parts(shape, index)
+        block, own = step.layer(parts), step.layer_weights(parts)
         stretches.append(stretch(block, own, checkpointed))
         weights += own
     if stage == parallel.pp - 1:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.estimate.time.curves import attention, conv, gemm, host, memory, mmq, moe, roofline
+from whichgpu.estimate.time.curves import attention, conv, gemm, host, memory, mmq, moe, roofline, scan
 from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
@@ -26,6 +26,7 @@ CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
     "conv": conv.seconds,
     "memory": memory.seconds,
     "host": host.seconds,
+    "scan": scan.seconds,
 }
 CURVES_WITH_READ_SHARE: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], tuple[Array, Array]]] = {
     "gemm": gemm.seconds_and_read_share,

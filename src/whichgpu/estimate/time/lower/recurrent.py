@@ -6,37 +6,74 @@ arXiv 2412.06464, section 3.3; Mamba-2: 2405.21060, section 6). A decode step re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from whichgpu.estimate.memory.training.recurrent import CHUNK_TOKENS
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import RecurrentMixer
 
-CHUNK_TOKENS = 64  # tokens of a chunk in flash-linear-attention and FlashInfer; Mamba-2's kernels take 64 to 256
 # Products per chunk of each kind: of chunk x key and chunk x value (scores and their use), and of key x value (the state's).
 # The delta rule also multiplies keys by keys, solves a triangular system, and subtracts what the state holds already.
 CHUNK_PRODUCTS = {"gated_delta": (2, 2, 3), "kda": (2, 2, 3), "mamba2": (1, 1, 2), "lightning": (1, 1, 2),
                   "mlstm": (1, 1, 2)}  # fmt: skip
+# Tensors of a token and head that separate kernels write or read again: of a key's width, of a value's, scores of its chunk.
+# flash-linear-attention (0.6): keys in four kernels, the transformed keys and values and the corrected values of the delta rule,
+# each chunk's matrix of keys in fp32 and its inverse; what the L2 cache holds is not counted.
+PASSED_ON = {"gated_delta": (6.0, 4.0, 6.0), "kda": (6.0, 4.0, 6.0)}
+PASSED_ON_WITHOUT_DELTA = (2.0, 2.0, 3.0)
+GRADIENT_PRODUCTS = 3.0  # products of the backward pass for each of the forward pass: two gradients, and the states again
 
 
 def mixer_ops(
-    mixer: RecurrentMixer, batch: Number, tokens: Number, decoding: bool, unit: str, width: float, calls: Number = 1.0
+    mixer: RecurrentMixer,
+    batch: Number,
+    tokens: Number,
+    decoding: bool,
+    unit: str,
+    width: float,
+    calls: Number = 1.0,
+    kernels: str = "chunked",
 ) -> list[Op]:
-    """Return convolution, recurrence and gated norm of a mixer over `tokens` new tokens of `batch` sequences."""
+    """Return convolution, recurrence and gated norm of a mixer over `tokens` new tokens of `batch` sequences.
+
+    `kernels` says how an engine runs the chunks of a prefill: `chunked` in separate kernels, or `fused` in one.
+    """
     dtype = "fp32" if width >= 4 else unit
     ops = []
     if mixer.conv_channels:
         window = batch * mixer.conv_state * width if decoding else 0.0
-        ops.append(_moving(dtype, tokens * mixer.conv_channels * width + window, calls, width))
+        moved = tokens * mixer.conv_channels * width + window
+        ops.append(
+            Op("elementwise" if decoding else "short_conv", dtype, 0.0, moved, moved, {"elements": moved / width}, calls=calls)
+        )
     if mixer.state:
-        ops.append(_recurrence(mixer, batch, tokens, decoding, unit, width, calls))
+        ops.append(_recurrence(mixer, batch, tokens, decoding, unit, width, calls, kernels))
         gated = tokens * mixer.outward * width
         sizes = {"rows": tokens, "width": float(mixer.outward)}
         ops.append(Op("norm", dtype, 0.0, 2.0 * gated, gated, sizes, calls=calls, role="fused"))
     return ops
 
 
+def mixer_gradient_ops(forward: Sequence[Op]) -> list[Op]:
+    """Return the backward kernels of a mixer's forward ones.
+
+    A gradient reads what the forward kernel read and its result's gradient, and writes a gradient for all that was read. Products
+    of chunks have two gradients each, and the states between chunks, which are not saved, are computed again.
+    """
+    return [_gradient(op) for op in forward]
+
+
+def _gradient(op: Op) -> Op:
+    sizes = {**op.sizes, "between": GRADIENT_PRODUCTS * op.sizes["between"]} if "between" in op.sizes else op.sizes
+    return replace(op, flops=GRADIENT_PRODUCTS * op.flops, read=op.read + 2.0 * op.write, write=op.read + op.write, sizes=sizes)
+
+
 def _recurrence(
-    mixer: RecurrentMixer, batch: Number, tokens: Number, decoding: bool, unit: str, width: float, calls: Number
+    mixer: RecurrentMixer, batch: Number, tokens: Number, decoding: bool, unit: str, width: float, calls: Number, kernels: str
 ) -> Op:
-    """Return the kernel that updates the states and reads the outputs from them."""
+    """Return the kernels that update the states and read the outputs from them."""
     states = batch * mixer.state * float(mixer.state_bytes)
     inputs, outputs = tokens * mixer.inward * width, tokens * mixer.outward * width
     products = CHUNK_PRODUCTS.get(mixer.kind)
@@ -46,9 +83,11 @@ def _recurrence(
     by_key, by_value, by_state = products
     depth = CHUNK_TOKENS * (by_key * mixer.key_dim / mixer.value_dim + by_value) + by_state * mixer.key_dim
     flops = 2.0 * tokens * mixer.heads * mixer.value_dim * depth
-    sizes = {"m": tokens, "n": float(mixer.value_dim), "k": float(depth), "batch": float(mixer.heads)}
-    return Op("gemm", unit, flops, inputs + states, outputs + states, sizes, role="forward", calls=calls)
-
-
-def _moving(dtype: str, moved: Number, calls: Number, width: float) -> Op:
-    return Op("elementwise", dtype, 0.0, moved, moved, {"elements": moved / width}, calls=calls)
+    keys, values, scores = PASSED_ON.get(mixer.kind, PASSED_ON_WITHOUT_DELTA)
+    passed = (
+        keys * mixer.key_dim + values * mixer.value_dim + scores * CHUNK_TOKENS + 2.0 * mixer.state / mixer.heads / CHUNK_TOKENS
+    )
+    sizes = {"chunks": tokens / batch / CHUNK_TOKENS, "between": tokens * mixer.heads * passed * width}
+    read = (inputs + outputs) / 2.0 + states  # The gate, as wide as the output, is not read here.
+    role = f"{kernels}_kda" if mixer.kind == "kda" else kernels
+    return Op("scan", unit, flops, read, outputs + states, sizes, role=role, calls=calls)

@@ -11,6 +11,7 @@ from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
+from whichgpu.workload.layer_pattern import LayerParts
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 # hidden 64, four layers, eight heads of 8 with two of keys, an MLP of 256, 1000 words
@@ -139,9 +140,9 @@ def test_latents() -> None:
 def test_moe_saves_routed_rows() -> None:
     shape = replace(LAYER_NORM, experts=Experts(8, 2, 32))
     routed = 2 * H + 4 * 2 * (2 * 32) + 2 * H  # gathered, inside the experts, and before they are added up
-    assert saved_bytes(shape, mixture=True) == 2 * (LAYER + NORMED) + FUSED + routed
+    assert saved_bytes(shape, parts=LayerParts(experts=True)) == 2 * (LAYER + NORMED) + FUSED + routed
     shared = replace(LAYER_NORM, experts=Experts(8, 2, 32, shared_ffn=48))
-    assert saved_bytes(shared, mixture=True) - saved_bytes(shape, mixture=True) == 4 * 2 * 48
+    assert saved_bytes(shared, parts=LayerParts(experts=True)) - saved_bytes(shape, parts=LayerParts(experts=True)) == 4 * 2 * 48
     assert saved_bytes(shape) == saved_bytes(LAYER_NORM)
 
 
@@ -156,7 +157,7 @@ def test_weights_of_a_layer() -> None:
     assert weights(replace(LAYER_NORM, gated=False)) == [128, square, keys, keys, square, 128, wide, wide]
     biased = replace(TINY, qkv_bias=True, out_bias=True, mlp_bias=True)
     assert weights(biased) == [64, square + 64, keys + 16, keys + 16, square + 64, 64, wide + 256, wide + 256, wide + 64]
-    mixture = weights(replace(TINY, experts=Experts(8, 2, 32)), mixture=True)
+    mixture = weights(replace(TINY, experts=Experts(8, 2, 32)), parts=LayerParts(experts=True))
     assert mixture[6:] == [64 * 8, *[8 * 64 * 32] * 3]
     crossed = weights(LAYER_NORM, cross_tokens=7, cross_sequence=7)
     assert crossed[5:10] == [128, square, keys, keys, square]

@@ -11,6 +11,7 @@ from whichgpu.estimate.memory.training.embedding_and_head import embedding_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
+from whichgpu.workload.layer_pattern import LayerParts
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 HALF, FULL, MIXED = WIDTHS["bf16"], WIDTHS["fp32"], WIDTHS["amp-bf16"]
@@ -200,13 +201,13 @@ def test_tensors_saved_by_a_layer() -> None:
 
 def test_moe_saves_the_rows_it_routes() -> None:
     mixture = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=24))
-    weights = block(mixture, mixture=True).weights
+    weights = block(mixture, parts=LayerParts(experts=True)).weights
     assert weights.count(8 * H * 32 * 2) == 3
     assert weights.count(H * 24 * 2) == 3
     assert H * 8 * 2 in weights  # the router
     without = replace(TINY, experts=Experts(8, 2, 32))
-    assert len(block(without, mixture=True).weights) == len(weights) - 3
-    assert block(mixture, mixture=False).weights == block().weights
+    assert len(block(without, parts=LayerParts(experts=True)).weights) == len(weights) - 3
+    assert block(mixture, parts=LayerParts(experts=False)).weights == block().weights
 
 
 def test_latent_attention_has_low_ranks() -> None:

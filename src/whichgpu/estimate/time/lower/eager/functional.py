@@ -62,7 +62,7 @@ def quantise(write: KernelWriter, x: MatrixSizes, output: MatrixSizes, role: str
     """
     copies = 2.0 * write.numerics.widths.operand
     if role not in SHARED_INPUTS:
-        normed = role in ("q", "gate")
+        normed = role in ("q", "gate", "mixer_in")
         write.elementwise(x, 0.0 if normed else x.width, copies, kind="copy")
     write.elementwise(output, output.width, copies, kind="copy", phase="backward")
 

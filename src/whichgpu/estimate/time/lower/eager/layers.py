@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from whichgpu.estimate.memory.training.layers import INNER_DROPOUT, POST_NORM
+from whichgpu.estimate.memory.training.layers import INNER_DROPOUT, POST_NORM, WIDE_NORM
+from whichgpu.estimate.memory.training.recurrent import EAGER_GATES
 from whichgpu.estimate.time.lower.eager.attention import (
     AttentionSizes,
     disentangled_attention,
@@ -26,7 +27,7 @@ from whichgpu.estimate.time.lower.eager.functional import (
 )
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.moe import moe_block
-from whichgpu.estimate.time.lower.recurrent import mixer_ops
+from whichgpu.estimate.time.lower.recurrent import mixer_gradient_ops, mixer_ops
 from whichgpu.estimate.time.operators import Number
 from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts
 from whichgpu.workload.shapes import LatentAttention, RecurrentMixer, Transformer
@@ -68,14 +69,14 @@ class LayerPass(msgspec.Struct, frozen=True):
 def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> MatrixSizes:
     """Append one layer and return the sizes of its output."""
     x = MatrixSizes(run.tokens, shape.hidden, write.stream)
-    if run.parts != WHOLE_LAYER:
+    if run.parts.is_hybrid:
         return _hybrid(write, shape, x, run)
     return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
 
 
 def norm(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:
     """Append the model's normalisation."""
-    return rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
+    return rms_norm(write, x, shape.model_type.startswith(WIDE_NORM)) if shape.norm == "rms" else layer_norm(write, x)
 
 
 def _pre_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
@@ -109,25 +110,43 @@ def _pre_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: Laye
 def _hybrid(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
     """Append a layer of a hybrid model: attention, a recurrent mixer or both, then its MLP; or one of these alone."""
     if run.parts.mixes:
+        write.sum_gradients(x, 2)
         normed = norm(write, shape, x)
+        if run.parts.recurrent and run.parts.attention:
+            write.sum_gradients(normed, 2)
         if run.parts.recurrent and shape.recurrent:
-            x = add(write, x, _recurrent(write, shape, shape.recurrent, normed, run))
+            x = add(write, x, recurrent_mixer(write, shape, shape.recurrent, normed, run, eager=True))
         if run.parts.attention:
             x = add(write, x, _self_attention(write, shape, normed, run))
     if run.parts.mlp:
+        write.sum_gradients(x, 2)
         normed = norm(write, shape, x)
         x = add(write, x, moe_block(write, shape, normed, _mlp) if run.mixture else _mlp(write, shape, normed))
     return x
 
 
-def _recurrent(write: KernelWriter, shape: Transformer, mixer: RecurrentMixer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
-    projected = linear(write, x, mixer.inward)
+def recurrent_mixer(
+    write: KernelWriter, shape: Transformer, mixer: RecurrentMixer, x: MatrixSizes, run: LayerPass, eager: bool = False
+) -> MatrixSizes:
+    """Append a linear-attention or state-space mixer between its projections, whose kernels are fused in every framework."""
+    projected = linear(write, x, mixer.inward, role="mixer_in")
     for rows, columns in mixer.inner:
-        linear(write, x.like(rows), columns)
+        linear(write, x.like(rows), columns, role="mixer_in")
     unit = write.numerics.half if write.compute < 4 else "fp32"
-    for op in mixer_ops(mixer, run.batch, run.tokens, run.decoding, unit, write.compute):
+    forward = mixer_ops(mixer, run.batch, run.tokens, run.decoding, unit, write.compute)
+    mixed = projected.like(mixer.outward)
+    if eager and mixer.kind in EAGER_GATES:
+        forward.pop()  # the gated norm in one kernel
+        gate = activation(write, "silu", write.cast(mixed, 4))
+        write.cast(multiply(write, rms_norm(write, mixed.per_head(mixer.value_dim)), gate.per_head(mixer.value_dim)), mixed.width)
+        for part in (mixer.conv_channels, mixer.conv_channels):  # Channels are put before tokens and back, heads repeated.
+            write.transpose(mixed.like(part))
+            write.transpose(mixed.like(part), "backward")
+    for op in forward:
         write.put(op)
-    return linear(write, projected.like(mixer.outward), shape.hidden)
+    for op in mixer_gradient_ops(forward):
+        write.put(op, "backward")
+    return linear(write, mixed, shape.hidden, role="mixer_out")
 
 
 def _post_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
@@ -157,7 +176,7 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run
         k = linear(write, x, keys, shape.qkv_bias and shape.key_bias, "k")
         v = linear(write, x, keys, shape.qkv_bias, "v")
     if shape.qk_norm:
-        wide = shape.model_type.startswith("gemma")
+        wide = shape.model_type.startswith(WIDE_NORM)
         q, k = (rms_norm(write, part.per_head(shape.head_dim), wide) for part in (q, k))
         q, k = q.per_head(queries), k.per_head(keys)
     if shape.rope:

@@ -19,9 +19,9 @@ from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_traini
 from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds, slowest_stage
 from whichgpu.estimate.time.lower.numerics import Numerics, numerics, training_numerics
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Number, Op
-from whichgpu.workload.layer_pattern import full_attention_shape
+from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, full_attention_shape, layer_counts
 from whichgpu.workload.layouts import tensor_share
-from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices
+from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices, recurrent_matrices
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -210,14 +210,26 @@ def _twice_as_deep(shape: Transformer) -> Transformer:
 
 def trained_parameters(workload: Workload, shape: Transformer) -> tuple[float, float]:
     """Return how many parameters one GPU's optimizer updates, and in how many tensors."""
-    layers = shape.layers + shape.encoder_layers
-    matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))
+    kinds = [*layer_counts(shape), *([(WHOLE_LAYER, shape.encoder_layers)] if shape.encoder_layers else [])]
     stages = workload.parallel.pp
     if rank := workload.lora_rank:
         targets = lora_projections(workload.lora_targets)
-        projections = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
-        adapters = [sizes for role, sizes in projections if not targets or role in targets]
-        return layers * sum(rank * sum(sizes) for sizes in adapters) / stages, 2.0 * layers * len(adapters) / stages
-    biases = len(matrices) if shape.mlp_bias else 0
+        adapters = [
+            (count, sum(sizes))
+            for parts, count in kinds
+            for role, sizes in _projections(shape, parts)
+            if not targets or role in targets
+        ]
+        return rank * sum(count * both for count, both in adapters) / stages, 2.0 * sum(count for count, _ in adapters) / stages
     norms = shape.norms * (2 if shape.norm == "layer" else 1)
-    return count_parameters(shape).total / stages, (layers * (len(matrices) + biases + norms) + 3.0) / stages
+    each = 2 if shape.mlp_bias else 1  # tensors of a matrix and its bias
+    tensors = sum(count * (each * len(_projections(shape, parts)) + norms) for parts, count in kinds)
+    return count_parameters(shape).total / stages, (tensors + 3.0) / stages
+
+
+def _projections(shape: Transformer, parts: LayerParts) -> list[tuple[str, tuple[int, int]]]:
+    """Return the matrices of a layer with these parts in order, each with its role and (input width, output width)."""
+    attention = zip(("q", "k", "v", "o"), attention_matrices(shape), strict=False)
+    mixer = (("mixer_out" if sizes[1] == shape.hidden else "mixer_in", sizes) for sizes in recurrent_matrices(shape))
+    mlp = zip((*(("gate",) if shape.gated else ()), "up", "down"), mlp_matrices(shape, shape.ffn), strict=True)
+    return [*(attention if parts.attention else ()), *(mixer if parts.recurrent else ()), *(mlp if parts.mlp else ())]

@@ -75,7 +75,8 @@ def _recurrent(kernels: FusedKernels, shape: Transformer, mixer: RecurrentMixer,
     for rows, columns in mixer.inner:
         kernels.put(kernels.plain_gemm(step.rows, rows, columns))
     unit = kernels.stored.unit
-    kernels.put(*mixer_ops(mixer, step.batch, step.rows, step.decoding, unit, kernels.width, kernels.calls))
+    recurrence = kernels.traits.recurrence
+    kernels.put(*mixer_ops(mixer, step.batch, step.rows, step.decoding, unit, kernels.width, kernels.calls, recurrence))
     kernels.linear(step.rows, mixer.outward, shape.hidden, "ssm")
 
 

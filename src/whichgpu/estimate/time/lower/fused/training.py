@@ -9,7 +9,7 @@ from __future__ import annotations
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, flash_attention, fused_softmax_attention
 from whichgpu.estimate.time.lower.eager.functional import PHASES, cast_weight, linear
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
-from whichgpu.estimate.time.lower.eager.layers import FUSED_GATE_UP, FUSED_QKV, LayerPass
+from whichgpu.estimate.time.lower.eager.layers import FUSED_GATE_UP, FUSED_QKV, LayerPass, recurrent_mixer
 from whichgpu.estimate.time.lower.eager.moe import grouped_gemm
 from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, gemm
@@ -24,18 +24,21 @@ def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass
     x = MatrixSizes(run.tokens / run.sequence_ranks, shape.hidden, write.stream)
     own = _norm(write, x, 1 if shape.model_type in FUSED_QKV or run.fused_projections else 3)
     normed = MatrixSizes(run.tokens, own.columns, own.width)  # All-gathered under sequence parallelism.
-    _attention(write, shape, normed, run)
+    if run.parts.recurrent and shape.recurrent:
+        recurrent_mixer(write, shape, shape.recurrent, normed, run)
+    if run.parts.attention:
+        _attention(write, shape, normed, run)
     if run.source is not None:
         _norm(write, x, 1)
         _cross_attention(write, shape, normed, run, run.source)
-    if not shape.parallel_block or shape.norms > 1:
+    if run.parts.mixes and run.parts.mlp and (not shape.parallel_block or shape.norms > 1):
         separate = shape.gated and shape.model_type not in FUSED_GATE_UP and not run.fused_projections
         _norm(write, x, 2 if separate else 1)
     for _ in range(shape.norms - 2):
         _norm(write, x, 1)
     if run.mixture and shape.experts:
         _moe_block(write, shape, shape.experts, normed, run)
-    else:
+    elif run.parts.mlp:
         _mlp(write, shape, normed, run)
 
 
