@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,3 +120,14 @@ def test_without_a_home_folder_nothing_is_cached(monkeypatch: pytest.MonkeyPatch
 
     assert cache.load_or_build("t", int, (), build) == cache.load_or_build("t", int, (), build) == (7,)
     assert len(built) == 2
+
+
+def test_a_cache_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # No file of this process can grow, as on a full disk.
+    try:
+        assert cache.load_or_build("t", int, (), lambda: (7,)) == (7,)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -156,6 +156,16 @@ def test_read_only_folder_is_read_and_reported(locked_folder: Path, resolver: Re
     assert prices(locked_folder) == {"0.5"}
 
 
+def test_store_is_read_where_nothing_can_be_written(folder: Path, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # No file of this process can grow, as on a full disk.
+    try:
+        assert prices(folder) == {"0.5"}
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_folder_that_cannot_be_created_is_reported(tmp_path: Path, resolver: Resolver) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError) as caught:

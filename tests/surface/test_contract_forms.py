@@ -232,9 +232,10 @@ def test_a_full_disk_is_an_error_without_a_traceback(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["--json", "--tsv"])
-def test_a_closed_stdout_gives_no_traceback(form: str) -> None:
+def test_a_closed_stdout_is_an_error_without_a_traceback(form: str) -> None:
     line = f"'{COMMAND[0]}' -m whichgpu gpus {form} >&-"
     done = subprocess.run(
         ["bash", "-c", line], stderr=subprocess.PIPE, encoding="utf-8", env=environment(), timeout=60, check=False
     )
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert done.stderr.startswith("error: cannot write the answer")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.served import ServerPlan, serving
 from tests.surface.cli import assert_refused, assert_refused_json, call
+from whichgpu.api.measure import endpoint
+from whichgpu.base.errors import NoAnswer
 
 CLAIM = "estimate serve llama-3.1-8b --gpu h200-sxm --engine vllm --seq-in 64 --seq-out 24"
 
@@ -96,6 +103,52 @@ def test_the_key_comes_from_the_environment_and_is_sent_in_the_clear_to_this_mac
     assert "secret-7" not in reply.out + reply.err + stored
     refused = assert_refused_json(call("measure", "--endpoint", "http://example.invalid", "--yes", "--json"), 2)
     assert refused["kind"] == "key-in-clear"
+
+
+HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+MODELS = b'HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{"data":[{"id":"llama"}]}'
+
+
+@contextmanager
+def slow_server(first: bytes, drip: bytes) -> Iterator[str]:
+    """Serve every connection with `first`, then with the bytes of `drip` one by one for ever; with neither it stays silent."""
+    ended = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.sendall(first)
+            for byte in itertools.cycle(drip) if drip else ():
+                if ended.wait(0.02):
+                    return
+                connection.sendall(bytes([byte]))
+            ended.wait()
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("first", "drip"),
+    [(b"", b""), (b"", b"X"), (HEADERS, b" "), (MODELS, b"HTTP/1.1 200 OK"), (HEADERS, b"data: {}\n\n")],
+    ids=["silent", "dripping headers", "dripping body", "a list of models, then dripping", "an endless stream"],
+)
+def test_a_server_that_never_ends_its_answer_is_left_at_the_time_limit(
+    first: bytes, drip: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "GRACE_SECONDS", 0.1)
+    with slow_server(first, drip) as url, pytest.raises(NoAnswer) as failed:
+        endpoint.measure_endpoint(endpoint.EndpointQuestion(url, (2,), seconds=0.2))
+    assert failed.value.kind == "endpoint-failed"
 
 
 @pytest.mark.parametrize("plan", [ServerPlan(status=503), ServerPlan(garbage=b"data: {\n\n\x00\xff"), ServerPlan(status=400)])

@@ -37,7 +37,7 @@ H100 = ("--gpu", "H100 SXM")
         (("recommend", "train", "resnet50", "--deadline", "9" * 30 + "h"), "bad-duration", "18 digits"),
         (("recommend", "train", "resnet50", "--limit", "most"), "bad-field", "or all"),
         (("estimate", "serve", "llama-3.1-8b", *H100, "--tpot", "9999999s"), "bad-field", "1,000,000s"),
-        (("estimate", "serve", "llama-3.1-8b", *H100, "--rate", "9999999999/s"), "bad-field", "1,000,000,000/s"),
+        (("estimate", "serve", "llama-3.1-8b", *H100, "--rate", "9999999/s"), "bad-field", "1,000,000/s"),
         (("estimate", "train", "resnet50", *H100, "--epochs", "1e-30"), "bad-field", "at least 1e-09"),
         (("estimate", "forward", "llama-3.1-8b", *H100, "--seq-in", "7", "--cp", "8"), "bad-field", "at most 7"),
         (("recommend", "serve", ""), "bad-field", "reference mix"),

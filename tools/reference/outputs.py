@@ -12,6 +12,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 from reference.blocks import TOOL, Block, blocks
 
@@ -31,8 +32,9 @@ def output_of(block: Block, lines: int) -> str:
     out = io.StringIO()
     for words in block.commands():
         if words[0] in TOOL:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-                main([*words[1:], "--format", "table"])
+            table = patch.dict(os.environ, {"WHICHGPU_FORMAT": "table"})
+            with table, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                main(words[1:])
     output_lines = [line.rstrip() for line in out.getvalue().strip("\n").splitlines()]
     return "\n".join(output_lines if len(output_lines) <= lines else [*output_lines[:lines], "…"])
 

@@ -13,6 +13,12 @@ _CLOSING = "、。，．：；！？）】」』》〉…"
 _OPENING = "（【「『《〈"
 _FIRST_LOOSE = "\u3000"  # Texts whose characters all come before it break at spaces alone.
 _SPACED = re.compile(r"\s+|\S+")
+# A shell command that ends a line, after a colon or from its beginning; the spaces of its quoted words are no places to break.
+_COMMAND = re.compile(r"(?:^|(?<=: ))(?:\./)?(?:whichgpu|vllm|python3?|trtllm-serve|llama-server|ollama|torchrun) .*$")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_QUOTED_SPACE = "\0"
+MIN_HEAD = 3  # Fewest characters of a word before a break at a hyphen.
+_CONTINUED = " \\"  # A shell joins a line that ends so with the next.
 
 
 def cell_width(text: str) -> int:
@@ -49,6 +55,29 @@ def truncate(text: str, size: int) -> str:
     return text
 
 
+def terminal_lines(text: str, width: int) -> list[str]:
+    """Return a text as lines of whole words within `width` terminal cells; a command broken into lines can be pasted as they are.
+
+    >>> terminal_lines("reproduce: whichgpu fit qwen3-8b --gpu 'RTX 4090'", 36)
+    ['reproduce: whichgpu fit qwen3-8b \\\\', "  --gpu 'RTX 4090'"]
+    """
+    return [part for line in text.split("\n") for part in _fitted(line, width)]
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    """Return one line as lines of whole words, continued ones two cells further in."""
+    if cell_width(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    if not (command := _COMMAND.search(line)):
+        return wrap(line, width, indent, indent + "  ")
+    quoted = _QUOTED.sub(lambda part: part[0].replace(" ", _QUOTED_SPACE), command[0])
+    lines = wrap(line[: command.start()] + quoted, width - len(_CONTINUED), indent, indent + "  ")
+    first = next(index for index, part in enumerate(lines) if command[0].split()[0] in part)
+    ends = [_CONTINUED if first <= index < len(lines) - 1 else "" for index in range(len(lines))]
+    return [part.replace(_QUOTED_SPACE, " ") + end for part, end in zip(lines, ends, strict=True)]
+
+
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Return a text as lines of at most `width` terminal cells, `first` before the first and `rest` before the others.
 
@@ -76,12 +105,23 @@ def _loose_pattern() -> re.Pattern[str]:
 
 
 def _pieces(text: str, max_width: int) -> Iterator[str]:
-    """Yield the words and spaces of a text in order, with words wider than `max_width` cells split."""
+    """Yield the words and spaces of a text in order, with words wider than `max_width` cells split, but no URLs."""
     pattern = _SPACED if max(text, default="") < _FIRST_LOOSE else _loose_pattern()
     for piece in pattern.findall(text):
-        while cell_width(piece) > max_width:
-            part = truncate(piece, max_width) or piece[0]
+        while cell_width(piece) > max_width and "://" not in piece and _QUOTED_SPACE not in piece:
+            part = _head(piece, max_width)
             yield part
             piece = piece[len(part) :]
         if piece:
             yield piece
+
+
+def _head(word: str, width: int) -> str:
+    """Return the beginning of a word that is to fill a line: up to its last hyphen or the like, else as much as fits.
+
+    >>> _head("gpu-rtx6000_1gpu-24vcpu", 20), _head("standardpreemptible", 12)
+    ('gpu-rtx6000_1gpu-', 'standardpree')
+    """
+    part = truncate(word, width) or word[0]
+    joint = max(part.rfind(mark) for mark in "-_/,:=") + 1
+    return part[:joint] if joint >= MIN_HEAD else part

@@ -6,7 +6,6 @@ A cache that is missing, stale, damaged or not writable costs only the time to r
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
@@ -16,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from whichgpu.base.files import read_regular_file, user_folder
+from whichgpu.base.files import read_regular_file, user_folder, write_atomically
 from whichgpu.base.version import __version__
 
 T = TypeVar("T")
@@ -37,12 +36,11 @@ def load_or_build(name: str, kind: type[T], files: Sequence[Path], build: Callab
         records = build()
     with contextlib.suppress(OSError, OverflowError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
         content = msgspec.msgpack.encode(records)
-        fresh.write_bytes(_checksum(content) + content)
+        write_atomically(path, _checksum(content) + content)
         for old in path.parent.glob(f"{name}-*.msgpack"):
-            old.unlink(missing_ok=True)
-        fresh.replace(path)
+            if old != path:
+                old.unlink(missing_ok=True)
     return records
 
 

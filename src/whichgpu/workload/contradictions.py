@@ -39,11 +39,15 @@ def check_decoding(workload: Workload, shape: Shape) -> None:
 
 def check_adapters(workload: Workload, shape: Shape) -> None:
     """Raise if LoRA adapters are given for a model that is neither a transformer nor a denoiser with an operator table."""
-    adaptable = shape.is_transformer or bool(denoiser(shape))
-    if workload.training and not adaptable and (workload.lora_rank or workload.qlora):
+    if workload.training and not takes_adapters(shape) and (workload.lora_rank or workload.qlora):
         flags = tuple("--" + name.replace("_", "-") for name in ADAPTERS if getattr(workload, name))
         message = msg("error.adapters", model=shape.name, flags=flags)
         raise UsageError("bad-field", message, msg("hint.adapters"), flags)
+
+
+def takes_adapters(shape: Shape) -> bool:
+    """Whether LoRA adapters are modelled: for transformers and for denoisers with an operator table."""
+    return shape.is_transformer or bool(denoiser(shape))
 
 
 def check_output_tokens(workload: Workload, shape: Shape) -> None:

@@ -12,6 +12,8 @@ from whichgpu.base.messages import Message, msg
 
 def invalid_field(name: str, value: Any, problem: InvalidValue) -> UsageError:
     """Return the error for a request field whose value cannot be parsed, with what is accepted."""
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
     text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
     message = msg("error.bad-field", name=name, value=text if len(text) <= 60 else text[:57] + "…")
     if problem.problem:

@@ -55,6 +55,8 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
         return parse_mlp(name)
     if name.startswith(TRACED):
         return _traced(name, catalog, trace)
+    if (file := _absent_gguf(name, catalog)) is not None:
+        return shape_from_config(file.config, file.id)
     if name.lower().endswith(SUFFIXES):
         return _from_file(Path(os.path.expanduser(name)))
     if name.startswith((".", "/", "~")) or "\\" in name:
@@ -70,6 +72,14 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
     if trace is not None and (shape := _on_this_disk(name)) is not None:
         return shape
     raise unknown_model(name, catalog)
+
+
+def _absent_gguf(name: str, catalog: Catalog) -> Model | None:
+    """Return the built-in model, quantised as the name of a GGUF file says that is not in this folder; None for other names."""
+    bare, dot, suffix = name.rpartition(".")
+    if f"{dot}{suffix}".lower() != ".gguf" or "/" in bare or "\\" in bare or os.path.lexists(name):
+        return None
+    return repository_model(bare, catalog)
 
 
 def _on_this_disk(name: str) -> Shape | None:

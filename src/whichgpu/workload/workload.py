@@ -58,7 +58,7 @@ class Workload(msgspec.Struct, frozen=True):
     kv_precision: str | None = _declare(Word(KV_PRECISIONS), "NAME")
     batch: int | None = _declare(Whole(), example="256")
     micro_batch: int | None = _declare(Whole())
-    rate: float | None = _declare(Number("wants.rate", 1e9, "/s", parse_rate, is_unit_optional=True), "N/s", "5/s")
+    rate: float | None = _declare(Number("wants.rate", 1e6, "/s", parse_rate, is_unit_optional=True), "N/s", "5/s")
     seq_in: int | None = _declare(Whole(), example="2048")
     seq_out: int | None = _declare(Whole(0), example="256")
     image: int | None = _declare(Whole(1, 65536), example="224")

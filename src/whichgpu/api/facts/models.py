@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -78,7 +78,7 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     names = values.get("names", ())
     if not catalog.models:
         raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
-    chosen = {model.id: model for name in names for model in _models_by_name(catalog, name)}.values() if names else catalog.models
+    chosen = _models_by_names(catalog, names) if names else catalog.models
     if values.get("local"):
         return ModelsAnswer((), _local_rows(), ())
     listed = [_row(model, catalog) for model in chosen] if not values.get("fits") else []
@@ -111,7 +111,16 @@ def _local_rows() -> tuple[LocalRow, ...]:
     return tuple(rows)
 
 
-def _models_by_name(catalog: Catalog, name: str) -> tuple[Model, ...]:
+def _models_by_names(catalog: Catalog, names: Sequence[str]) -> tuple[Model, ...]:
+    """Return the models of several names; words that together begin or describe a name (`qwen 3`, `llama 8b`) are one search."""
+    own_names = {squash(text) for model in catalog.models for text in model.names}
+    if len(names) > 1 and not own_names.issuperset(map(squash, names)) and (matches := _matches(catalog, " ".join(names))):
+        return matches
+    return tuple({model.id: model for name in names for model in _models_by_name(catalog, name)}.values())
+
+
+def _matches(catalog: Catalog, name: str) -> tuple[Model, ...]:
+    """Return the built-in models of exactly that name, else those whose names begin so, else those with all its words."""
     name_words, joined = set(words(name)), squash(name)
     tests: tuple[Callable[[Model], bool], ...] = (
         lambda model: joined in map(squash, (model.id, model.name, *model.aliases)),
@@ -121,6 +130,12 @@ def _models_by_name(catalog: Catalog, name: str) -> tuple[Model, ...]:
     for test in tests:
         if joined and (matches := tuple(model for model in catalog.models if test(model))):
             return matches
+    return ()
+
+
+def _models_by_name(catalog: Catalog, name: str) -> tuple[Model, ...]:
+    if matches := _matches(catalog, name):
+        return matches
     if matches := _library_models(catalog, name):
         return matches
     choices = nearest(name, [model.id for model in catalog.models])

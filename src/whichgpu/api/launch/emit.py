@@ -49,6 +49,15 @@ def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Conte
     return replace(answer, emitted=launch_files(target, plan)) if plan else answer
 
 
+def check_target(request: Mapping[str, Any], task: str, context: Context) -> None:
+    """Raise an error, before any work is done, if the target (`emit`) is unknown or of another kind of task."""
+    target, model = read(EstimateRequest, request, context.spell, ("emit",))["emit"], str(request.get("model", ""))[:80]
+    if any(name == task and traits.training for name, traits in TASK_TRAITS.items()):
+        _check(target, TRAIN_TARGETS, task, model, "hint.emit-train")
+    else:
+        _check(target, {*targets(), *PICTURE_TARGETS}, task, model or "a fleet", "hint.emit-task")
+
+
 def launch_files_by_target(answer: Answer, request: Mapping[str, Any], context: Context) -> dict[str, Mapping[str, str]]:
     """Return the files of every target that launches what an answer advises, by target; empty if nothing fits."""
     files = dict[str, Mapping[str, str]]()

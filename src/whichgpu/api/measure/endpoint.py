@@ -28,6 +28,7 @@ from whichgpu.measure.endpoint.client import (
     FORMS,
     CompletionForm,
     EndpointClient,
+    LateAnswer,
     ListedModel,
     RefusedForm,
     StreamedAnswer,
@@ -40,6 +41,7 @@ from whichgpu.workload.workload import FIELDS, Workload
 
 KEY_VARIABLE = "WHICHGPU_ENDPOINT_KEY"  # Environment variable of the server's key; it is sent, never stored.
 LEVELS = (1, 4, 16)  # Concurrency of each level if none is given.
+GRACE_SECONDS = 10.0  # Answers under way at the time limit are waited for so long (assumed).
 MAX_LEVELS, MAX_CONCURRENCY = 8, 1024  # Most levels of a ramp, and most requests at once (assumed).
 TOKENS_IN, TOKENS_OUT = 512, 128  # Lengths of a request in tokens if no estimate gives them (assumed).
 ENGINE_OF_OWNER = {
@@ -114,9 +116,14 @@ def measure_endpoint(
     limits = budget(question.levels, tokens_in, tokens_out)
     _check_permission(address, question, limits, key)
     announce(msg("endpoint.budget", url=address.url, **_values(limits)))
-    with closing(EndpointClient(address, key)) as client:
-        served = client.served_model()
-        form = _accepted_form(client, address, served, tokens_in)
+    deadline = time.perf_counter() + question.seconds
+    last_moment = deadline + GRACE_SECONDS
+    with closing(EndpointClient(address, key, last_moment)) as client:
+        try:
+            served = client.served_model()
+            form = _accepted_form(client, address, served, tokens_in)
+        except LateAnswer as late:
+            raise failure(address, f"no answer within {question.seconds:g} s") from late
 
     salt = random.getrandbits(48)  # Prompts of an earlier run would be in the server's prefix cache.
 
@@ -128,10 +135,9 @@ def measure_endpoint(
             except RefusedForm as refused:
                 raise failure(address, str(refused)) from refused
 
-        with closing(EndpointClient(address, key)) as worker:
+        with closing(EndpointClient(address, key, last_moment)) as worker:
             yield ask
 
-    deadline = time.perf_counter() + question.seconds
     levels: list[Level] = []
     notes: list[Message] = []
     for concurrency in question.levels:

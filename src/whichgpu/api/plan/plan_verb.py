@@ -35,6 +35,10 @@ def plan(request: PlanRequest, context: Context) -> PlanAnswer:
     """Return the cheapest fleet for a plan request, solved and simulated."""
     from whichgpu.api.plan.plan import plan as plan_question
 
+    if "emit" in request:
+        from whichgpu.api.launch.emit import check_target  # The launch targets are imported only if one is named.
+
+        check_target(request, "serve", context)
     prices = read(PlanRequest, request, context.spell, ("prices",)).get("prices")
     own = not request.get("no_own_measurements")
     answer = plan_question(question_of(request, context), context.as_of, context.catalog, prices, own, context.progress)

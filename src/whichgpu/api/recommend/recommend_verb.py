@@ -34,6 +34,10 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     task = task_of_question(word, [name for name, value in request.items() if value is not None])
     parsed = workload({"model": ANY_MODEL.name, **request, "task": task}, context.spell, without=("gpu", "gpus"))
+    if "emit" in request:
+        from whichgpu.api.launch.emit import check_target  # The launch targets are imported only if one is named.
+
+        check_target(request, task, context)
     lookups = context.lookups_for(not request.get("no_own_measurements"))
     if word == "images":
         _check_picture_model(parsed.workload if model is not None else None, lookups)

@@ -15,7 +15,7 @@ class ExplainRequest(DataRequest, total=False):
 
     file: Annotated[FilePath, Field(File(), "FILE", argument=True, is_local=True)]
     text: Annotated[str | None, Field(Plain(), "TEXT", "option.explain-text")]
-    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090")]
     model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", "option.explain-model")]
     gpus: Annotated[int | str | None, work_field]
     seq_in: Annotated[int | str | None, work_field]

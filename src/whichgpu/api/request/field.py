@@ -21,7 +21,6 @@ class Field(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...] = ()  # other names for flags and URLs, but not for Python keywords; see `Alias` for those
     argument: bool = False  # True if it is positional on the command line
     required: bool = False
-    repeated: bool = False  # The flag may be given several times.
     has_negative: bool = False  # The command line also has a --no- flag for it.
     flag_text: str = ""  # the flag, if it differs from the field's name
     is_local: bool = False  # True if it names a local file, folder or process, which a web client may not do.

@@ -41,7 +41,7 @@ class FitRequest(WorkloadFields, total=False):
 
     model: Annotated[ModelName, Field(ModelValue(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
     task: Annotated[str | None, work_field]
-    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090")]
     gpus: Annotated[int | str | None, work_field]
     emit: Annotated[str | None, EMIT]
     report: Annotated[FilePath | None, REPORT]

@@ -41,6 +41,11 @@ class ComparedSpeed(msgspec.Struct, frozen=True):
     relative: float | None
     problem: Message | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the workload fits in the memory."""
+        return self.estimate is not None and self.estimate.fits != "no"
+
 
 class Comparison(Displayable, msgspec.Struct, frozen=True):
     """GPUs and machines side by side; `speed` has the estimates of one workload on them, None if no workload was given."""
@@ -51,11 +56,13 @@ class Comparison(Displayable, msgspec.Struct, frozen=True):
 
 
 def compare(request: CompareRequest, context: Context) -> Comparison:
-    """Return GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
+    """Return GPUs and machines side by side; with a task and a model also its speed on each, those first that hold it."""
     answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
     fields = request.keys() - {"names"}
     if {"task", "model"} <= fields:
-        return replace(answer, speed=_speeds(answer.compared, workload(request, context.spell), context))
+        speeds = _speeds(answer.compared, workload(request, context.spell), context)
+        columns = {column.name: column for column in answer.compared}
+        return replace(answer, compared=tuple(columns[one.name] for one in speeds), speed=speeds)
     if fields:
         raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
     return answer
@@ -88,13 +95,12 @@ def _columns(catalog: Catalog, name: str) -> list[Compared]:
 
 
 def _speeds(columns: Sequence[Compared], request: ParsedWorkload, context: Context) -> tuple[ComparedSpeed, ...]:
-    """Return the speed of a workload on each column; raise an error only if it fails on every one."""
+    """Return the speed of a workload on each column, those first that hold it; raise an error only if it fails on every one."""
     from whichgpu.api.workloads.estimate import estimate_workload  # Imported here: facts alone need no estimates.
 
     lookups = context.lookups_for(own_measurements=True)
     speeds: list[ComparedSpeed] = []
     problems: list[WhichGpuError] = []
-    first_rate: float | None = None
     for column in columns:
         hardware = column.instance.instance if column.instance else column.gpu.id
         try:
@@ -103,9 +109,10 @@ def _speeds(columns: Sequence[Compared], request: ParsedWorkload, context: Conte
             problems.append(problem)
             speeds.append(ComparedSpeed(column.name, None, None, problem.message))
             continue
-        rate = estimate.throughput.value if estimate.throughput else None
-        first_rate = first_rate or rate
-        speeds.append(ComparedSpeed(column.name, estimate, rate / first_rate if rate and first_rate else None))
+        speeds.append(ComparedSpeed(column.name, estimate, None))
     if problems and len(problems) == len(columns):
         raise problems[0]
-    return tuple(speeds)
+    speeds.sort(key=lambda speed: (speed.estimate is None, not speed.is_held))
+    rates = [speed.estimate.throughput.value if speed.estimate and speed.estimate.throughput else None for speed in speeds]
+    first_rate = next(filter(None, rates), 1.0)
+    return tuple(replace(speed, relative=rate / first_rate if rate else None) for speed, rate in zip(speeds, rates, strict=True))

@@ -30,6 +30,10 @@ _PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
 
 def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     """Return time, throughput and memory of one request, under its load if it has one, and the files of its `emit`."""
+    if "emit" in request:
+        from whichgpu.api.launch.emit import check_target  # The launch targets are imported only if one is named.
+
+        check_target(request, str(request.get("task")), context)
     answer = _estimate(request, context)
     if "emit" not in request:
         return answer

@@ -174,8 +174,9 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     try:
         return _configured(sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, timeout=WAIT_MS / 1000))
     except sqlite3.OperationalError:
-        # A read-only folder cannot have the index of the write-ahead log; without a log, the file alone is complete.
-        if path.with_name(path.name + "-wal").exists():
+        # A read-only folder or a full disk cannot have the index of the write-ahead log; without a log, the file is complete.
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
             raise
         return _configured(sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -78,18 +81,54 @@ class RefusedForm(Exception):
     """The server does not accept requests of this form."""
 
 
-class EndpointClient:
-    """One connection to a server, kept open between requests; not shared by threads."""
+class LateAnswer(Exception):
+    """The last moment for an answer came before it was complete."""
 
-    def __init__(self, address: Address, key: str | None) -> None:
+
+class EndpointClient:
+    """One connection to a server, kept open between requests; not shared by threads.
+
+    At `last_moment` (monotonic seconds) the connection is shut down, however slowly the server still sends.
+    """
+
+    def __init__(self, address: Address, key: str | None, last_moment: float) -> None:
         kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(address.host, address.port, timeout=TIMEOUT_SECONDS)
+        seconds = max(0.001, last_moment - time.perf_counter())
+        self._connection = kind(address.host, address.port, timeout=min(TIMEOUT_SECONDS, seconds))
         self._address = address
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._socket: socket.socket | None = None
+        self._is_late = False
+        self._last_moment = last_moment
+        self._timer = threading.Timer(seconds, self._shut_down)
+        self._timer.daemon = True
+        self._timer.start()
 
     def close(self) -> None:
         """Close the connection."""
+        self._timer.cancel()
         self._connection.close()
+
+    def _shut_down(self) -> None:
+        """End all waiting for the server, also of a response that the connection has handed its socket to."""
+        self._is_late = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _connect(self) -> bool:
+        """Connect unless there is a connection; return whether it is new."""
+        if self._connection.sock is not None:
+            return False
+        self._connection.connect()
+        self._socket = self._connection.sock
+        self._check_time()  # The last moment may have come while there was no socket to shut down.
+        return True
+
+    def _check_time(self) -> None:
+        if self._is_late or time.perf_counter() >= self._last_moment:
+            self._connection.close()
+            raise LateAnswer
 
     def served_model(self) -> ListedModel:
         """Return the first model that the server lists."""
@@ -114,44 +153,53 @@ class EndpointClient:
 
     def _get(self, path: str) -> Any:
         try:
+            self._connect()
             self._connection.request("GET", path, headers=self._headers)
-            response = self._connection.getresponse()
-            body = response.read(MAX_ANSWER_BYTES)
+            with self._connection.getresponse() as response:
+                body = response.read(MAX_ANSWER_BYTES)
+            self._check_time()
             if response.status != 200:
                 raise failure(self._address, f"{path}: HTTP {response.status} {_excerpt(body)}")
             return json.loads(body)
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as problem:
+            self._check_time()
             self._connection.close()
             raise failure(self._address, f"{path}: {problem}") from problem
 
     def complete(self, form: CompletionForm, model: str, tokens_in: int, tokens_out: int, seed: int) -> StreamedAnswer:
-        """Return the timing of one streamed completion of random input; raise `RefusedForm` if the form is not accepted."""
+        """Return the timing of one streamed completion of random input.
+
+        Raise `RefusedForm` if the form is not accepted, and `LateAnswer` if the last moment came before its end.
+        """
         body = json.dumps(_body(form, model, tokens_in, tokens_out, seed)).encode()
         try:
             sent, response = self._post(self._address.prefix + form.path, body)
-            if response.status != 200:
-                reply = response.read(MAX_ANSWER_BYTES)
-                if response.status in (400, 404, 405, 422):
-                    raise RefusedForm(f"HTTP {response.status} {_excerpt(reply)}")
-                raise failure(self._address, f"HTTP {response.status} {_excerpt(reply)}")
-            pieces = list(_pieces(response))
-        except (OSError, http.client.HTTPException) as problem:
+            with response:
+                if response.status != 200:
+                    raise self._refusal(response.status, response.read(MAX_ANSWER_BYTES))
+                pieces = list(_pieces(response))
+            self._check_time()
+        except (OSError, http.client.HTTPException, ValueError) as problem:  # A TLS socket that is shut down raises ValueError.
+            self._check_time()
             self._connection.close()
             raise failure(self._address, str(problem) or type(problem).__name__) from problem
         return _timing(sent, pieces, tokens_in, self._address)
 
+    def _refusal(self, status: int, reply: bytes) -> RefusedForm | NoAnswer:
+        """Return the exception for a reply that is no answer."""
+        why = f"HTTP {status} {_excerpt(reply)}"
+        return RefusedForm(why) if status in (400, 404, 405, 422) else failure(self._address, why)
+
     def _post(self, path: str, body: bytes) -> tuple[float, http.client.HTTPResponse]:
         """Return when a request was sent, and its response; a connection closed since the last request is opened again."""
-        is_new = self._connection.sock is None
-        if is_new:
-            self._connection.connect()
+        is_new = self._connect()
         sent = time.perf_counter()
         try:
             self._connection.request("POST", path, body, self._headers)
             return sent, self._connection.getresponse()
         except (ConnectionError, http.client.NotConnected):  # llama.cpp closes one that was silent for five seconds.
             self._connection.close()
-            if is_new:
+            if is_new or self._is_late:
                 raise
         return self._post(path, body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,16 @@ class HelpCommand(click.Command):
     undated: str | None = None  # hint in the error for --as-of, if the command has no dates
 
     context_class = WideContext
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an option given twice, of which click would ignore the first, is an error."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for param, count in Counter(order).items():
+                if count > 1 and isinstance(param, Option) and not (param.multiple or param.is_flag):
+                    hint = msg("hint.rate-each" if (self.name, param.name) == ("plan", "rate") else "hint.given-twice")
+                    raise UsageError("given-twice", msg("error.given-times", name=param.opts[0], n=count), hint)
+        return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         pieces = " ".join(self.collect_usage_pieces(ctx))
@@ -191,16 +202,18 @@ def _parameter(field: Field, alone: bool) -> click.Parameter:
     if field.is_switch:
         flags = f"{field.flag}/{field.flag.replace('--', '--no-', 1)}" if field.has_negative else field.flag
         return Option([flags, field.name], is_flag=True, default=None, help=field.help)
-    kind = Repeated if field.repeated else Option
+    kind = Repeated if field.is_list else Option
     return kind(
-        [*field.flags, field.name], type=type, metavar=field.metavar, help=field.help, multiple=field.repeated,
+        [*field.flags, field.name], type=type, metavar=field.metavar, help=field.help, multiple=field.is_list,
         required=field.required,
     )  # fmt: skip
 
 
 def flag_spelling(fields: Mapping[str, Field], name: str) -> str:
-    """Return the flags of a field for errors, the short one first: `--tpot (--tpot-max)`."""
+    """Return the flags of a field for errors, the short one first: `--tpot (--tpot-max)`; of an argument its placeholder."""
     field = fields.get(name)
+    if field is not None and field.argument and field.metavar:
+        return field.metavar.strip("[]…")
     short = next((alias for alias in field.aliases if len(alias) < len(name)), None) if field else None
     return f"{flag_of(short)} ({flag_of(name)})" if short else flag_of(name)
 
@@ -296,10 +309,11 @@ def completions(field: Field, session: Session) -> Sequence[str]:
 
 
 class Repeated(Option):
-    """A click option that may be given several times; a config file has its values as one text."""
+    """A click option for several values: given once with commas, or several times, or as one text of a config file."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        return super().type_cast_value(ctx, [value] if isinstance(value, str) else value)
+        values = super().type_cast_value(ctx, [value] if isinstance(value, str) else value)
+        return ",".join(values) if values else None
 
 
 def _gpus(catalog: Catalog) -> list[str]:

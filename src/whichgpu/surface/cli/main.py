@@ -66,7 +66,8 @@ class Root(HelpGroup):
     @staticmethod
     def _read_sentence(session: Session, args: list[str]) -> list[str]:
         """Return the arguments of the command nearest to a plain sentence, and show it; the arguments if they are none."""
-        words = " ".join(args).split()
+        end = next((place for place, word in enumerate(args) if word.startswith("-")), len(args))
+        words = " ".join(args[:end]).split()
         if len(words) < 3:  # Most mistyped commands end here, without loading the catalog.
             return args
         from shlex import join
@@ -74,7 +75,7 @@ class Root(HelpGroup):
         from whichgpu.catalog.store import Catalog
         from whichgpu.surface.cli.sentences import command_of_sentence
 
-        reading = command_of_sentence(words, Catalog())
+        reading = command_of_sentence([*words, *args[end:]], Catalog())
         if reading is None:
             return args
         command, ignored = reading
@@ -145,14 +146,17 @@ def root(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; all exceptions are handled here."""
     args = list(sys.argv[1:] if argv is None else argv)
+    is_closed = sys.stdout is None
     sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
     session = Session(language(_system_language()), out=cast("TextIO", Output(sys.stdout)))
     try:
+        if is_closed:
+            raise CannotWrite(os.strerror(errno.EBADF))
         return _run_reporting_errors(args, session)
     except ReaderGone:  # The reader closed the pipe, as `head` does.
         silence(sys.stdout)
         return 0
-    except CannotWrite as problem:  # Stdout is on a full disk.
+    except CannotWrite as problem:  # Stdout is closed or on a full disk.
         silence(sys.stdout)
         session.format = None
         return session.fail(DataError("cannot-write", msg("error.cannot-write", why=str(problem))))

@@ -17,11 +17,13 @@ SHORT_FLAGS = {"seq_in": "in", "seq_out": "out", "ttft_max": "ttft", "tpot_max":
 def command_of_sentence(words: Sequence[str], catalog: Catalog) -> tuple[list[str], tuple[str, ...]] | None:
     """Return the arguments of the command nearest to a sentence and the words ignored; None if it is no question about GPUs.
 
+    Flags at the end, with their values, are passed on.
+
     >>> command_of_sentence("which gpu for stable diffusion under 800 dollars".split(), Catalog())
     (['recommend', 'images', 'stable-diffusion-xl', '--buy', '--budget=800usd'], ())
     """
-    flags = [word for word in words if word.startswith("-")]
-    question = question_of_sentence(" ".join(word for word in words if not word.startswith("-")), catalog)
+    end = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    question, flags = question_of_sentence(" ".join(words[:end]), catalog), words[end:]
     if question is None:
         return None
     names = [name for name in ("task", "model") if name in question.fields]

@@ -38,8 +38,8 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         card | {name: machine.get(name) for name in machine_facts} for card, machine in zip(rows, machines, strict=True)
     ]
     facts = chosen_columns(session.columns, merged, (*machine_facts, *GPU_FACTS), session.language)
-    if (ranked := _ranked(speeds or ())) is not None:
-        session.say(ranked)
+    for line in _verdicts(speeds or ()):
+        session.say(line)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
         speed = {} if speeds is None else {"speed": document(speeds, session.language)}
@@ -67,6 +67,22 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         for what in (one.problem,) if one.problem else one.estimate.warnings if one.estimate else ():
             session.say(msg("fit.warning", what=msg("compare.problem", name=one.name, what=what)))
     say_sources(session, answer.sources)
+
+
+def _verdicts(speeds: Sequence[verbs.ComparedSpeed]) -> list[Message]:
+    """Return a message with the speeds of the GPUs that hold the workload, and one with the others and what each lacks."""
+    lines = [ranked] if (ranked := _ranked([speed for speed in speeds if speed.is_held])) is not None else []
+    lacking = tuple(
+        msg(
+            "compare.lacks", name=speed.name, need=format_memory(int(speed.estimate.memory_device.value)),
+            usable=format_memory(speed.estimate.usable or 0),
+        )
+        for speed in speeds
+        if speed.estimate and not speed.is_held
+    )  # fmt: skip
+    if not lacking:
+        return lines
+    return [*lines, msg("compare.not-held" if any(speed.is_held for speed in speeds) else "compare.none-held", what=lacking)]
 
 
 def _ranked(speeds: Sequence[verbs.ComparedSpeed]) -> Message | None:

@@ -85,6 +85,9 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], cells)
     for warning in answer.warnings:
         session.say(msg("fit.warning", what=warning))
+    if session.request and answer.request["gpu"] is None:  # A report or a notebook has no command line to complete.
+        task, model = answer.request["task"], model_label(answer.request)
+        session.say(msg("fit.warning", what=msg("estimate.no-gpu", task=task, model=model)))
     if session.as_of is not None and answer.run is None:
         session.say(msg("fit.warning", what=msg("estimate.as-of-unused")))
     session.say(assumptions(answer.request))

@@ -64,10 +64,10 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
 
 
 def _ordered(session: Session, answer: FitAnswer) -> tuple[Sequence[FitRow], int]:
-    """Return the rows with those that fit first, and how many rows are left out on a terminal."""
+    """Return the rows with those that fit first, led by the smallest, and how many rows are left out on a terminal."""
     if answer.request["gpu"] or session.format == "csv":
         return answer.gpus, 0
-    rows = sorted(answer.gpus, key=lambda row: VERDICTS.index(row.fits))
+    rows = sorted(answer.gpus, key=lambda row: (VERDICTS.index(row.fits), row.gpu != answer.smallest))
     first = rows[:MAX_TERMINAL_ROWS] if session.is_terminal_table else rows
     return first, len(rows) - len(first)
 

@@ -19,12 +19,14 @@ from whichgpu.price.offers import Offer
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.listing import say_sources
-from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.session import Session, terminal_width
 from whichgpu.surface.documents import document
+from whichgpu.surface.tables import MIN_COLUMN_WIDTH
 
 MAX_TERMINAL_ROWS = 40  # Largest number of rows on a terminal if no limit is given.
 MAX_NOTES = 10  # Largest number of offers whose notes are printed.
 MAX_SOURCES = 8  # Sources listed under an answer.
+WIDE_ONLY = ("source",)  # Columns left out on a narrow terminal; the sources are listed below the table.
 Column = tuple[str, Callable[[Offer], str]]
 
 
@@ -44,6 +46,8 @@ def show(session: Session, answer: OffersAnswer) -> None:
     columns += [COMMON["hour"]] if "hour" in (per or ("hour",)) else []
     columns += [COMMON["month"]] if "month" in per else []
     columns += [COMMON["gpu-hour"], *trailing_columns(answer, language)]
+    if session.is_terminal_table and terminal_width() < MIN_COLUMN_WIDTH * len(columns):
+        columns = [column for column in columns if column[0] not in WIDE_ONLY]
     reply = asdict(answer) | {"warnings": document(answer.warnings, language)}
     session.show_columns(reply, answer.offers, "offers.", columns, headline(answer, language))
     for note in notes(answer, per, None, is_ordered, language):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -15,8 +16,10 @@ from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
 from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import Language, Message, code_of, languages, msg
+from whichgpu.base.text_width import terminal_lines
 from whichgpu.surface import tables
 from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading
+from whichgpu.surface.commands.render.file_output import is_script, joined_files
 from whichgpu.surface.commands.render.output import silence
 from whichgpu.surface.documents import document, error_document
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
 
 FIRST_COLUMN, OTHER_COLUMN = 28, 18  # Column widths in characters of a table whose rows are facts.
+TERMINAL_SIZE = (80, 24)  # Columns and lines of a terminal that does not state its size.
 MAX_CATALOGS = 4  # Catalogs cached by one process: today's and the last few of other days.
 Columns = Sequence[tuple[str, Callable[[Any], object]]]  # Id of the heading, and the function that returns the cell of a row.
 
@@ -77,13 +81,17 @@ class Session(msgspec.Struct):
         self.note(self.language.render(message))
 
     def note(self, text: str) -> None:
-        """Print a line that is already in the reader's language on stderr."""
+        """Print a text that is already in the reader's language on stderr, on a terminal within its width."""
         if self.format != "json":
-            self._print_error(text)
+            self._print_error(*self.text_lines(text))
 
-    def _print_error(self, line: str) -> None:
+    def text_lines(self, text: str) -> list[str]:
+        """Return a text as the lines that stderr gets: within the width of a terminal, elsewhere as it is."""
+        return terminal_lines(text, terminal_width()) if self.err.isatty() else [text]
+
+    def _print_error(self, *lines: str) -> None:
         try:
-            print(line, file=self.err, flush=True)
+            print(*lines, sep="\n", file=self.err, flush=True)
         except (OSError, ValueError):  # Stderr is closed; stdout must still be written.
             silence(self.err)
 
@@ -145,9 +153,11 @@ class Session(msgspec.Struct):
         """Print the files that an answer has for a target in place of its tables; return False if it has none."""
         if not files or self.format in ("json", "csv") or self.columns:
             return False
-        for name, content in files.items():
-            self.note(f"# {name}")
-            self.out.write(content)
+        if is_script(files):
+            self.say(msg("emit.several", n=len(files), first=next(iter(files))))
+        else:
+            self.note("\n".join(f"# {name}" for name in files))
+        self.out.write(joined_files(files))
         return True
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -162,9 +172,7 @@ class Session(msgspec.Struct):
         if not self.is_terminal_table:
             self.table(header, rows)
             return
-        import shutil
-
-        room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)
+        room = max(1, (terminal_width() - FIRST_COLUMN) // OTHER_COLUMN)
         for start in range(1, len(header), room):
             stop = start + room
             self.table([header[0], *header[start:stop]], [[row[0], *row[start:stop]] for row in rows])
@@ -180,7 +188,9 @@ class Session(msgspec.Struct):
             message, hint = reply["error"]["message"], reply["error"]["hint"]
             for word, colour, text in (("word.error", "31", message), ("word.hint", "36", hint)):
                 if text:
-                    self._print_error(f"{self._in_colour(self.language.text(word), colour)}: {text}")
+                    label = self.language.text(word)
+                    first, *others = self.text_lines(f"{label}: {text}")
+                    self._print_error(self._in_colour(label, colour) + first.removeprefix(label), *others)
         return error.exit_code
 
     def _in_colour(self, word: str, colour: str) -> str:
@@ -190,6 +200,11 @@ class Session(msgspec.Struct):
     def words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
         """Return the named cells of a table row as text with their units."""
         return [cell_text(name, row[name], self.language) for name in names]
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; 80 if it does not state them."""
+    return shutil.get_terminal_size(TERMINAL_SIZE).columns or TERMINAL_SIZE[0]
 
 
 def language_code(name: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.model_files.bounded_read import MAX_CONFIG_BYTES, parse_config, read_config
 from whichgpu.workload.model_files.local import hub_root
@@ -34,9 +35,7 @@ def hub_config(repository: str) -> dict[str, Any]:
     config = parse_config(data, f"https://{HOST}/{repository}")
     with contextlib.suppress(OSError):  # If the cache is not writable, the config is downloaded again next time.
         own.parent.mkdir(parents=True, exist_ok=True)
-        fresh = own.with_suffix(f".{os.getpid()}")
-        fresh.write_bytes(data)
-        fresh.replace(own)
+        write_atomically(own, data)
     return config
 
 

@@ -19,11 +19,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import msgspec
 import numpy as np
@@ -53,6 +54,8 @@ CHUNK = 1 << 21  # Characters of a file that are read at a time.
 # A chunk that cannot be parsed at once is retried in pieces of RETRY_LINES lines, and after MAX_RETRIES failures line by line.
 RETRY_LINES, MAX_RETRIES = 512, 8
 CHECKED_CHARACTERS = 1 << 16  # Characters that `check_trace` reads to reject a wrong file early.
+GZIP = b"\x1f\x8b"  # The first bytes of a file packed by gzip.
+UNREADABLE = (OSError, EOFError, zlib.error)  # What reading a file raises that is missing, locked, cut off or damaged.
 MAX_CACHED_TRACES = 16  # Largest number of cached traces; all together have at most MAX_REQUESTS requests.
 TraceProgress = Callable[[float], None]
 
@@ -123,7 +126,7 @@ def read_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
         with _opened(path) as stream:
             size = max(1, os.fstat(stream.fileno()).st_size)
             return _read(path.name, _chunks(path.name, stream, size, progress))
-    except OSError as problem:
+    except UNREADABLE as problem:
         raise _unreadable(path, problem) from problem
 
 
@@ -150,14 +153,14 @@ def check_trace(path: Path) -> None:
         with _opened(path) as stream:
             text = stream.read(CHECKED_CHARACTERS)
             whole = len(text) < CHECKED_CHARACTERS
-    except OSError as problem:
+    except UNREADABLE as problem:
         raise _unreadable(path, problem) from problem
     if whole or "\n" in text:
         _read(path.name, iter([(1, (text if whole else text[: text.rindex("\n")]).split("\n"))]), whole)
 
 
 def _opened(path: Path) -> TextIO:
-    """Open a regular file; raise for a pipe or device, which could block forever."""
+    """Open a regular file, also one packed by gzip; raise for a pipe or device, which could block forever."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as problem:  # The path is not a valid file name.
@@ -165,11 +168,16 @@ def _opened(path: Path) -> TextIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return open(descriptor, encoding="utf-8-sig", errors="replace")
+    if os.pread(descriptor, len(GZIP), 0) != GZIP:
+        return open(descriptor, encoding="utf-8-sig", errors="replace")
+    import gzip
+
+    os.close(descriptor)
+    return cast("TextIO", gzip.open(path, "rt", encoding="utf-8-sig", errors="replace"))
 
 
-def _unreadable(path: Path, problem: OSError) -> UsageError:
-    message = msg("error.trace-unreadable", path=str(path), why=problem.strerror or str(problem))
+def _unreadable(path: Path, problem: Exception) -> UsageError:
+    message = msg("error.trace-unreadable", path=str(path), why=getattr(problem, "strerror", None) or str(problem))
     return UsageError("trace-unreadable", message, msg("hint.trace-file"))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
-from whichgpu.measure.endpoint.client import StreamedAnswer
-from whichgpu.measure.endpoint.ramp import budget, summarise_level
+from whichgpu.measure.endpoint.client import LateAnswer, StreamedAnswer
+from whichgpu.measure.endpoint.ramp import Ask, budget, run_level, summarise_level
 
 
 def answer(sent: float, ttft: float, tpot: float, tokens: int) -> StreamedAnswer:
@@ -46,3 +49,21 @@ def test_a_worker_without_a_measured_request_leaves_the_level_out() -> None:
 def test_budget_counts_every_request() -> None:
     assert budget((1, 4), 10, 3).requests == 1 + 5 * 4
     assert budget((1, 4), 10, 3).tokens_in == 210
+
+
+@pytest.mark.parametrize(("complete", "measured"), [(4, 3), (3, 2), (1, None), (0, None)])
+def test_answers_before_one_that_came_too_late_count(complete: int, measured: int | None) -> None:
+    @contextmanager
+    def open_worker() -> Iterator[Ask]:
+        answers = iter([answer(10.0 * place, 1, 0.1, 5) for place in range(complete)])
+
+        def ask(tokens: int, seed: int) -> StreamedAnswer:
+            try:
+                return next(answers)
+            except StopIteration as late:
+                raise LateAnswer from late
+
+        yield ask
+
+    level = run_level(1, 5, open_worker, float("inf"))
+    assert (level.requests if level else None) == measured

@@ -118,8 +118,8 @@ def test_other_words_are_none(words: str) -> None:
 
 
 def test_flags_are_passed_on() -> None:
-    reading = command_of_sentence(["which", "gpu", "for", "sdxl", "pictures", "--json"], CATALOG)
+    reading = command_of_sentence(["which", "gpu", "for", "sdxl", "pictures", "--gpu", "RTX 4090", "--json"], CATALOG)
     assert reading is not None
     command, _ = reading
     assert command[:3] == ["recommend", "images", "stable-diffusion-xl"]
-    assert command[-1] == "--json"
+    assert command[-3:] == ["--gpu", "RTX 4090", "--json"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from functools import partial
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.text_width import wrap
 from whichgpu.decide.answer.build_answer import COMPARED
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -46,7 +44,6 @@ FIRST_REASONS = (
 )  # fmt: skip
 # Assumptions without which the figures mean little: the length of a run, tokens of a request, the traffic.
 WORK_ASSUMED = ("assumed.team", "assumed.work", "assumed.sequence", "assumed.rate")
-DEFAULT_WIDTH = 80  # Columns of a terminal that does not state its width.
 COMPACT = partial(tables.write_terminal, compact=True)
 DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
@@ -82,11 +79,10 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     rows += all_rows[fitting_rows:]  # Rows come back as far as what was left out since makes space.
     while line_count() > MAX_LINES and len(rows) > fitting_rows:
         rows.pop()
-    for text in _lines(session, [answer.sentence]):
-        session.note(text)
+    session.say(answer.sentence)
     COMPACT(session.out, header, [[session.language.localize(cell) for cell in row] for row in rows])
-    for text in _lines(session, [*under(), last]):
-        session.note(text)
+    for message in (*under(), last):
+        session.say(message)
 
 
 def _work_assumed(answer: RecommendAnswer) -> list[Message]:
@@ -151,6 +147,5 @@ def _changes(answer: RecommendAnswer) -> list[Message]:
 
 
 def _lines(session: Session, messages: Sequence[Message]) -> list[str]:
-    """Return messages as lines of whole words within the terminal's width, continued lines indented."""
-    width = shutil.get_terminal_size((DEFAULT_WIDTH, MAX_LINES)).columns or DEFAULT_WIDTH
-    return [line for message in messages for line in wrap(session.language.render(message), width, rest="  ")]
+    """Return messages as lines of whole words within the terminal's width."""
+    return [line for message in messages for line in session.text_lines(session.language.render(message))]
