@@ -56,6 +56,6 @@ def test_a_budget_holds_with_the_starts_of_machines(
     margins = SimpleNamespace(inputs=settings, question=SimpleNamespace(time_limit=1.0), gap=0.01)
     problem = PlainProblem(budget=10.0)
     first = solve(problem)
-    found = search._MarginSearch._within_budget(margins, SimpleNamespace(problem=problem), first)  # type: ignore[arg-type]
-    assert (found.bill if found else None) == expected
+    plan = search._MarginSearch._within_budget(margins, SimpleNamespace(problem=problem), first)  # type: ignore[arg-type]
+    assert (plan.bill if plan else None) == expected
     assert budgets[1:] == [9.5] * (len(bills) - 1)
