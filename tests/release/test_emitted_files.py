@@ -20,8 +20,8 @@ from whichgpu.decide.launch.serve_command import serve_words, shell_line
 from whichgpu.workload.decoding.speculative import METHODS, Speculative
 
 CHECKER, ENGINE_CHECKER = (Path(__file__).with_name(name) for name in ("emitted_check.py", "engine_check.py"))
-WITH_DEPENDENCIES = ("kubernetes-validate==1.37.0", "dstack==0.22.5")
-ALONE = ("skypilot==0.14.1",)  # Its schemas need none of its dependencies.
+WITH_DEPENDENCIES = ("kubernetes-validate==1.37.0", "dstack==0.22.5", "awscli==1.46.2")
+ALONE = ("skypilot==0.14.1", "google-cloud-aiplatform==2.7.0")  # Their schemas and names need none of their dependencies.
 # Tools whose own argument parsers check the lines; they need torch, but few of their other dependencies.
 TOOLS = ("vllm==0.33.0", "sglang==0.5.23", "torchtitan==0.3.0", "accelerate==1.15.0")
 TORCH = ("torch==2.13.0", "numpy", "psutil", "pyyaml", "packaging", "huggingface-hub", "safetensors", "tqdm")
@@ -32,7 +32,10 @@ PARSING = (
 )
 LEAST_LINES = {"vllm": 25, "sglang": 25, "accelerate": 8, "torchrun": 8, "torchtitan": 5}
 DAY = "2026-10-01"
-TARGETS = ("kubernetes", "karpenter", "dstack", "skypilot", "slurm", "docker", "vllm", "sglang", "torchrun", "accelerate")
+TARGETS = (
+    *("kubernetes", "karpenter", "dstack", "skypilot", "slurm", "docker", "cloud-cli"),
+    *("vllm", "sglang", "torchrun", "accelerate"),
+)
 
 QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(
@@ -70,6 +73,14 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("estimate", {"task": "batch", "model": "qwen-image", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "batch": 16, "as_of": DAY}),
     ("estimate", {"task": "train", "model": "llama-3.1-8b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "zero": 3, "as_of": DAY}),
     ("estimate", {"task": "train", "model": "resnet50", "gpu": "MI300X", "gpus": 8, "batch": 2048, "as_of": DAY}),
+    ("estimate", {"task": "serve", "model": "llama-3.1-405b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "as_of": DAY}),
+    *(("estimate", {"task": task, "model": "llama-3.1-8b", "gpu": "L4", "as_of": DAY}) for task in ("prefill", "decode")),
+    ("estimate", {"task": "embed", "model": "bge-large", "gpu": "L4", "samples": 1000, "as_of": DAY}),
+    ("recommend", {"task": "embed", "model": "bge-large", "samples": 1_000_000, "provider": "azure", "as_of": DAY}),
+    ("recommend", {"task": "serve", "model": "llama-3.2-1b", "gpu": "T4", "provider": "gcp", "rate": "1/s", "as_of": DAY}),
+    ("recommend", {"task": "rerank", "model": "bge-reranker-large", "samples": 1_000_000, "as_of": DAY}),
+    ("recommend", {"task": "chat", "model": "llama-3.1-8b", "provider": "runpod", "as_of": DAY}),
+    ("recommend", {"task": "transcribe", "model": "whisper-large-v3", "rate": "1/s", "as_of": DAY}),
     *(("fit", {"model": model, "gpu": "H100 SXM"}) for model in ("llama-3.1-8b", "mistral-7b", "qwen2.5-7b")),
     *(
         ("plan", {"what": model, "rate": "3/s", "curve": False, "simulate": False, "as_of": DAY, **more})
@@ -157,6 +168,9 @@ def test_files_of_forty_answers_pass_the_tools_own_parsers(files: Path, checker:
     assert {name: one["problem"] for name, one in results.items() if one["problem"]} == {}
     answers = {name.partition("/")[2][:2] for name in results}
     assert len(answers) >= 40, "questions without an answer or file"
+    assert {(verb, request.get("task", "")) for number, (verb, request) in enumerate(QUESTIONS) if f"{number:02}" in answers} == {
+        (verb, request.get("task", "")) for verb, request in QUESTIONS
+    }
     checked = Counter(name.partition("/")[0] for name, one in results.items() if one["checked"])
     assert all(checked[target] >= 5 for target in TARGETS), checked
 
@@ -240,9 +254,31 @@ MUTATIONS = {
         ("publishNotReadyAddresses:", "publishNotReady:"),
         ("accessModes:", "accessMode:"),
         ("configMap", "configmap"),
+        ("leaderWorkerTemplate:", "workerTemplate:"),
+        ('gke-accelerator: "nvidia-', 'gke-accelerator: "nvidia-x'),
     ),
-    "karpenter": (("backoffLimit:", "backoff:"),),
-    "dstack": (("type:", "typ:"), ("resources:", "resource:"), ('type: "task"', 'type: "job"'), ("files:", "file:")),
+    "karpenter": (
+        ("backoffLimit:", "backoff:"),
+        ("nodeClassRef:", "nodeClass:"),
+        ('"operator": "In"', '"operator": "Is"'),
+        ('"values": ["g', '"values": ["x'),
+        ("limits:", "limit:"),
+    ),
+    "dstack": (
+        ("type:", "typ:"),
+        ("resources:", "resource:"),
+        ('type: "task"', 'type: "job"'),
+        ("files:", "file:"),
+        ('gpu: "', 'gpu: "X'),
+        (":80GB:", ":81GB:"),
+    ),
+    "cloud-cli": (
+        ("--instance-type=", "--machine-type="),
+        ("--instance-type=", "--instance-type=x"),
+        ("MarketType=spot", "MarketTyp=spot"),
+        ("VolumeSize=", "VolumeSize=x"),
+        ("type=nvidia-", "type=nvidia-x"),
+    ),
     "skypilot": (
         ("accelerators:", "accelerator:"),
         ("readiness_probe:", "readyness_probe:"),

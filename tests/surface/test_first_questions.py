@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.surface.cli import assert_refused, call, terminal
+from whichgpu.catalog.store import Catalog
 
 WIDTH = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
 
@@ -122,3 +124,41 @@ def test_a_packed_trace_is_read(tmp_path: Path) -> None:
     request = ("estimate", "serve", "gpt2", "--gpu", "T4", "--trace")
     assert call(*request, str(packed)).out == call(*request, str(plain)).out
     assert_refused(call(*request, str(cut)), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("offers h100 sxm", "whichgpu offers --gpu 'h100 sxm'"),
+        ("price h100", "whichgpu offers --gpu h100"),
+        ("fit llama 3.1 70b", "llama-3.1-70b"),
+        ("fit --gpu T4", "whichgpu models --fits"),
+        ("estimate gpt2 --gpu T4", "whichgpu estimate serve gpt2"),
+        ("buy llama-3.1-8b", "whichgpu recommend chat llama-3.1-8b --buy"),
+        ("compare T4 gpt2", "--model gpt2"),
+    ],
+)
+def test_near_misses_are_answered_with_the_command_that_works(words: str, hint: str) -> None:
+    reply = call(*words.split())
+    assert_refused(reply, 2)
+    assert hint in reply.err.splitlines()[-1]
+
+
+def test_estimates_take_the_words_for_tasks_that_recommendations_do() -> None:
+    request = ("gpt2", "--gpu", "T4", "--out", "20")
+    assert call("estimate", "chat", *request).out == call("estimate", "serve", *request).out
+
+
+def test_a_model_given_by_its_config_is_launched_from_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        json.dumps(next(model.config for model in Catalog().models if model.id == "llama-3.2-1b"))
+    )
+    reply = call("estimate", "serve", str(folder / "config.json"), "--gpu", "L4", "--emit", "vllm")
+    assert reply.out.splitlines()[-1].startswith(f"vllm serve '{folder}' --")
+
+
+def test_a_command_line_is_explained_as_it_is() -> None:
+    line = "vllm serve openai-community/gpt2 --max-model-len 512"
+    assert call("explain", line, "--gpu", "T4").out == call("explain", "--text", line, "--gpu", "T4").out

@@ -118,6 +118,8 @@ def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path
         (VLLM, ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --gpus 2")),
         (VLLM | {"model_id": "Qwen/Qwen2.5-72B-Instruct"}, CLAIM),  # The file says that it measured another model.
         (VLLM | {"model_id": "me/mine"}, ("--verify", "estimate serve no-such --gpu h100-sxm")),
+        ([LLAMA_ROW], ("--verify", "estimate prefill llama-3.1-8b --gpu h100-sxm")),  # It says that it ran on another GPU,
+        ([LLAMA_ROW], ("--verify", "estimate prefill llama-3.1-8b --gpu rtx-4090 --engine vllm")),  # and with llama.cpp.
         ("[{}]", CLAIM),
         ("", CLAIM),
     ],

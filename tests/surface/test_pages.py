@@ -17,6 +17,7 @@ from whichgpu.surface.web.command_replies import HttpReply
 from whichgpu.surface.web.rendering import render_page
 from whichgpu.surface.web.views import PAGES
 from whichgpu.surface.web.views.single_file import single_file
+from whichgpu.surface.web.worker_answers import rest
 
 VOID = ("meta", "link", "input", "br", "img", "path", "circle", "rect", "hr", "col")
 BRIEF = {"accuracy": "gpu=T4", "gpus": "name=H100", "sources": "find=h100", "plan": "what=server&count=200"}
@@ -88,6 +89,9 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     location = page("start", "q=train+llama-3.1-70b+on+1T+tokens+in+90+days+on+aws").headers["Location"]
     assert location == "/recommend?task=train&model=llama-3.1-70b&provider=aws&tokens=1T&deadline=90d"
     assert page("start", "q=does+llama+3.1+70b+fit+an+A100").headers["Location"] == "/fit?model=llama-3.1-70b&gpu=a100"
+    assert page("start", "q=price+history+of+H100+SXM").headers["Location"] == "/prices?gpu=h100-sxm"
+    location = page("start", "q=can+I+fine-tune+an+8b+on+my+RTX+3090").headers["Location"]
+    assert location == "/fit?model=llama-3.1-8b&task=finetune&gpu=rtx-3090"
     assert json.loads(page("start", "q=train+resnet50+in+Seoul", "json").body)["ignored"] == ["seoul"]
     location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
     html = unescape(page("fit", location.partition("?")[2]).body.decode())
@@ -97,6 +101,13 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     html = unescape(reply.body.decode())
     assert "not understood: 3 months" in html
     assert "--" not in re.findall(r'role="alert".*?</', html, re.S)[0]
+
+
+def test_a_recommendation_without_a_model_has_nothing_to_launch() -> None:
+    query = "buy=true&budget=1000eur&any_model=true"
+    assert page("recommend", query).status == 200
+    reply = rest({"endpoint": "recommend", "query": "task=serve&buy=true&emit=vllm"}, english(), None)
+    assert (reply.status, json.loads(reply.body)["error"]["kind"]) == (400, "emit-no-model")
 
 
 def test_a_reason_that_the_range_of_the_estimate_puts_in_doubt_is_not_ticked() -> None:

@@ -50,6 +50,9 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
     if refused := exact_matches(catalog.unsupported, bare, lambda row: (row.id, row.name, *row.aliases)):
         message = msg("error.unsupported-gpu", name=refused[0].name, why=Fact(refused[0].why))
         raise NoAnswer("unsupported-gpu", message, msg("hint.list-gpus"))
+    if model := next((model for model in catalog.models if squash(name) in map(squash, model.names)), None):
+        message = msg("error.unknown-gpu", name=bare)
+        raise UnknownName("unknown-gpu", message, msg("hint.model-for-gpu", model=model.id))
     names = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
     raise _unknown("gpu", bare, names)
 

@@ -16,7 +16,7 @@ from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
 
 MAX_PER_GPU = 2  # Rows of one GPU before rows of others are left out.
-FRESHER = 1.25  # A fallback with a fresher price is named if it costs less than this factor more (assumed).
+FRESHER = 2.0  # A fallback with a fresher price is named if it costs at most this many times as much (assumed).
 
 
 class Shortlist(msgspec.Struct, frozen=True):

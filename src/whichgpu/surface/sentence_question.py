@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.sentence_rules import RULES
+from whichgpu.surface.sentence_rules import RULES, TRAINING
 from whichgpu.workload.models import built_in_member
 
 MIN_WORDS = 3  # Fewer words are a mistyped command, not a sentence.
@@ -16,6 +16,8 @@ ABOUT_GPUS = re.compile(
     r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|train|pre-?train|fine-?tun\w*|serve|chat|fits?|generate)\b"
 )
 FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b")
+ASKS_WHETHER = re.compile(r"(can|could|will|would) (i|we|you|my|our|an?|one|it|this)\b")  # With a GPU: whether it fits.
+PRICES = re.compile(r"\bprices?\b.*\b(history|trends?|over time|of|for)\b|\bhow much (is|does|are|do)\b")
 # The first pattern that a sentence has decides its task.
 TASKS = (
     (FIT, "fit"),
@@ -27,6 +29,7 @@ TASKS = (
     (re.compile(r"\b(service|api|requests?|team|people|users|employees)\b"), "serve"),
     (re.compile(r"\b(chat\w*|llms?|inference|talk|assistant|language models?|run)\b"), "chat"),
 )
+FITTED = ("finetune", "train", "serve", "chat")  # Tasks of which one asks whether a GPU can do them.
 CURRENCIES = {
     "$": "usd",
     "dollar": "usd",
@@ -80,11 +83,17 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     {'task': 'images', 'model': 'stable-diffusion-xl', 'buy': 'true', 'budget': '800usd'}
     """
     text = re.sub(r"\w+", lambda word: DIGITS.get(word[0], word[0]), " ".join(sentence.lower().split()).strip(" ?!."))
-    if len(text.split()) < MIN_WORDS or not ABOUT_GPUS.search(text):
+    if len(text.split()) < MIN_WORDS:
         return None
+    if PRICES.search(text) and (offers := _offers(text, catalog)):
+        return offers
+    if not ABOUT_GPUS.search(text):
+        return None
+    task = next((name for pattern, name in TASKS if pattern.search(text)), None)
+    if task in FITTED and ASKS_WHETHER.match(text) and (fit := _fit(text, task, catalog)):
+        return fit
     reader = _Reader(text, catalog)
     model = reader.named_model()
-    task = next((name for pattern, name in TASKS if pattern.search(text)), None)
     is_owning, fields = bool(OWNING.search(text)), dict(reader.figures(task or "chat"))
     model = model or reader.sized_model()
     # A model alone is for a chat with it.
@@ -99,6 +108,25 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
         fields = {"buy": "true", **fields}
     first = {"task": task, **({"model": model} if model else {})}
     return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), reader.ignored())
+
+
+def _offers(text: str, catalog: Catalog) -> SentenceQuestion | None:
+    """Return the question for the prices of the GPUs that a sentence names; None if it names a model, or no GPU."""
+    reader = _Reader(text, catalog)
+    fields = {} if reader.named_model() else dict(reader.figures("fit"))
+    return SentenceQuestion("offers", {"gpu": fields["gpu"]}, reader.unread(), ()) if "gpu" in fields else None
+
+
+def _fit(text: str, task: str, catalog: Catalog) -> SentenceQuestion | None:
+    """Return the question whether a task's model fits the GPUs that a sentence names; None if it lacks either."""
+    reader = _Reader(text, catalog)
+    model = reader.named_model()
+    fields = dict(reader.figures("fit"))
+    model = model or reader.sized_model()
+    if model is None or "gpu" not in fields:
+        return None
+    first = {"model": model, **({"task": task} if task in TRAINING else {})}
+    return SentenceQuestion("fit", first | _adapter(text) | fields, reader.unread(), reader.ignored())
 
 
 def _adapter(text: str) -> dict[str, str]:

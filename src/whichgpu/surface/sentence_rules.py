@@ -15,6 +15,8 @@ _EACH = "(?:(?:/|an?|per|each|between) ?)?(?:output )?"
 _REQUESTS_A_SECOND = "(?:requests?|req|queries)(?: ?/ ?| an? | per )s(?:ec(?:ond)?)?"
 _INPUTS = "(?:prompts?|inputs?|contexts?|sequences?)"
 _OUTPUTS = "(?:answers?|outputs?|repl(?:y|ies)|responses?)"
+_THEN_OUT = r"[\d,k]* (?:tokens? )?out\b"  # The rest of a number of output tokens.
+_TOKENS_IN = rf"tokens? in(?! (?:\d(?!{_THEN_OUT})|an? ))"  # Not those read in a time, as in "tokens in 90 days".
 _MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members)"
 _FACTORS = {"k": 10**3, "t": 10**12, "m": 10**6, "b": 10**9}
 
@@ -89,9 +91,9 @@ RULES = (
     _rule("tpot_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} ?{_EACH}(?:tokens?|tpot)\b", _time),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?{_REQUESTS_A_SECOND}\b", _per_second),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?(?:rps|qps)\b", _per_second),
-    _rule("seq_in", TEXTS, rf"{_NUMBER}[ -]?(?:tokens? in(?! (?:\d|an? ))|input tokens?|tokens?[ -]{_INPUTS})\b", _whole),
+    _rule("seq_in", TEXTS, rf"{_NUMBER}[ -]?(?:{_TOKENS_IN}|input tokens?|tokens?[ -]{_INPUTS})\b", _whole),
     _rule("seq_in", TEXTS, rf"\b(?:prompts?|inputs?|contexts?|sequence length) (?:of )?{_NUMBER}(?: tokens?\b)?", _whole),
-    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d[\d,k]* (?:tokens? )?out\b)|contexts?\b)", _whole),
+    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d{_THEN_OUT})|contexts?\b)", _whole),
     _rule("seq_out", TEXTS, rf"{_NUMBER}[ -]?(?:(?:tokens? )?out|output tokens?|tokens?[ -]{_OUTPUTS})\b", _whole),
     _rule("seq_out", TEXTS, rf"\b(?:answers?|outputs?|replies|responses?) of {_NUMBER}(?: tokens?\b)?", _whole),
     _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
@@ -135,6 +137,10 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
     return matches[0]
 
 
+# Pixels of images for which timm made networks that torchvision made for other sizes (pretrained_cfg of timm 1.0.31, 2026-11-18).
+TIMM_IMAGES = {"efficientnet_b2": 256, "efficientnet_b3": 288, "efficientnet_b4": 320, "efficientnet_b5": 448}
+
+
 def library_model(name: str, catalog: Catalog) -> Model | None:
     """Return a vision model by its name in timm or torchvision (`NAME`, `NAME.WEIGHTS`, `timm/NAME.WEIGHTS`); None if unknown."""
     owner, slash, rest = name.partition("/")
@@ -143,7 +149,8 @@ def library_model(name: str, catalog: Catalog) -> Model | None:
     bare, weights, _ = (rest or name).partition(".")
     vision = (model for model in catalog.models if bare == model.id and model.kind not in FAMILY_KINDS)
     if (slash or weights) and (listed := next(vision, None)):
-        return listed
+        size = TIMM_IMAGES.get(bare) if owner == "timm" else None
+        return replace(listed, config={**listed.config, "image": size}) if size else listed
     keys = library_names(catalog)
     return library_record(keys[key]) if (key := model_key(bare)) in keys else None
 

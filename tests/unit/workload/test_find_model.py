@@ -271,6 +271,19 @@ def test_models_of_timm_are_found_without_torch(name: str, monkeypatch: pytest.M
     assert shape == TracedShape("convnextv2_small", "convnextv2_small", 224)
 
 
+def test_a_network_of_two_libraries_has_the_image_size_of_the_one_named() -> None:
+    """torchvision made EfficientNet B4 for images of 380 pixels, timm for 320."""
+    shapes = {
+        name: find_model(name, Catalog()) for name in ("efficientnet_b4", "timm/efficientnet_b4", "torchvision/efficientnet_b4")
+    }
+    assert shapes["timm/efficientnet_b4"] == TracedShape("efficientnet_b4", "efficientnet_b4", 320)
+    assert (
+        shapes["efficientnet_b4"]
+        == shapes["torchvision/efficientnet_b4"]
+        == TracedShape("efficientnet_b4", "efficientnet_b4", 380)
+    )
+
+
 def test_a_model_of_the_catalog_and_of_timm_is_that_of_the_catalog() -> None:
     for name in ("timm/resnet50.a1_in1k", "resnet50.a1_in1k"):
         assert find_model(name, Catalog()) == find_model("resnet50", Catalog())

@@ -88,7 +88,10 @@ def torchtune(row: Published) -> Measurement | PeakMemory | Reason:
     if step is None or not (step[3] if memory else step[2]):
         return Reason.INEXPRESSIBLE
     sequences, tokens = TORCHTUNE_TOKENS
-    request = _request(row, {"batch": sequences, "seq_in": tokens, "checkpointing": "none", **step[1]})
+    fields = {"batch": sequences, "seq_in": tokens, "checkpointing": "none", **step[1]}
+    if memory:  # Its steps are timed as those of plain PyTorch, whose kernels it runs.
+        fields["engine"] = fields["engine"].replace("pytorch", "torchtune")
+    request = _request(row, fields)
     if isinstance(request, Reason):
         return request
     if memory:
@@ -107,7 +110,7 @@ def litgpt(row: Published) -> PeakMemory | Reason:
         return Reason.SUSPICIOUS  # less than weights, gradients and AdamW's states take together
     if row.gpus > 1:
         return Reason.TWIN
-    more: dict[str, Any] = {"batch": row.batch, "seq_in": row.seq_in, "checkpointing": "none", "engine": "pytorch"}
+    more: dict[str, Any] = {"batch": row.batch, "seq_in": row.seq_in, "checkpointing": "none", "engine": "litgpt"}
     more |= {"lora_rank": LITGPT_RANKS[folder], "lora_dropout": LITGPT_DROPOUT, **({"qlora": True} if method == "qlora" else {})}
     if folder in LITGPT_QUERY_VALUE:
         more["lora_targets"] = "q,v"

@@ -35,6 +35,8 @@ def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Conte
         return replace(answer, emitted=launch_files(target, fleet_plan(answer)))
     if not isinstance(answer, RecommendAnswer | FitAnswer) and answer.request["gpu"] is None:
         raise UsageError("emit-gpu", msg("error.emit-gpu", target=target), msg("hint.emit-gpu"))
+    if answer.request["model"] is None:  # A recommendation for a mix of models.
+        raise UsageError("emit-no-model", msg("error.emit-no-model", target=target), msg("hint.model"))
     task, model = answer.request["task"], str(answer.request["model"])[:80]
     if TASK_TRAITS[task].training:
         _check(target, TRAIN_TARGETS, task, model, "hint.emit-train")

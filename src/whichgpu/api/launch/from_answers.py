@@ -168,6 +168,7 @@ def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: 
         kv_dtype=echo["kv_precision"],
         published=published,
         checkpoint=checkpoint,
+        is_embedding=echo["task"] == "embed",
         speculative=_speculative(echo, catalog),
         tensor_parallel_size=parallel.tp,
         pipeline_parallel_size=parallel.pp,

@@ -15,8 +15,8 @@ from whichgpu.api.measure.measure import MeasureAnswer
 from whichgpu.api.workloads.estimate import estimate_workload
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.files import read_regular_file
-from whichgpu.base.messages import msg
-from whichgpu.catalog.find import find_gpu
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.find import find_gpu, gpus_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
@@ -32,6 +32,7 @@ from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_objec
 
 # Fields of the user's estimate that describe how the load test was run.
 CLAIM_FIELDS = ("model", "engine", "precision", "kv_precision", "attention", "image", "memory_format", "year", "batch")
+OWN_FIELDS = ("engine", "precision")  # What an engine's own benchmark knows better than the user.
 
 
 def is_load_test_file(path: Path) -> bool:
@@ -100,8 +101,11 @@ def _why(path: Path, left_out: Iterable[LeftOut]) -> Any:
 def _gpu(tests: Iterable[LoadTest], claim: ParsedWorkload | None, catalog: Catalog) -> Gpu:
     """Return the GPU of a load test: the user's, the file's, or this machine's."""
     name = claim.workload.gpu if claim else None
-    gpu_name = name or next((test.gpu for test in tests if test.gpu), None)
-    here = card_and_gpu_here(catalog)
+    file_gpu = next((test.gpu for test in tests if test.gpu), None)
+    gpu_name, here = name or file_gpu, card_and_gpu_here(catalog)
+    variants = gpus_named(catalog, file_gpu) if name and file_gpu else ()
+    if name and file_gpu and variants and find_gpu(catalog, name) not in variants:
+        raise UsageError("load-test-gpu", _is_of_another(file_gpu, name), msg("hint.load-test"))
     if gpu_name is None and here is None:
         raise UsageError("load-test-gpu", msg("error.load-test-gpu"), msg("hint.load-test"))
     if gpu_name is None or (here is not None and here[0].name == gpu_name):
@@ -135,11 +139,18 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
     model = stated.pop("model", None) or _model(test.model, catalog)
     measured, claimed = model_of(test.model or "", catalog), model_of(model, catalog) if isinstance(model, str) else None
     if measured and claimed and measured.id != claimed.id:
-        message = msg("error.load-test-other-model", name=(test.model or "")[:80], model=claimed.id)
-        raise UsageError("load-test-model", message, msg("hint.load-test"))
+        raise UsageError("load-test-model", _is_of_another(test.model or "", claimed.id), msg("hint.load-test"))
     fields = {"engine": test.engine, "precision": test.precision, "batch": test.batch, "seq_in": test.seq_in}
+    for name in OWN_FIELDS if test.is_own else ():
+        if fields[name] and stated.get(name, fields[name]) != fields[name]:
+            raise UsageError("load-test-model", _is_of_another(str(fields[name]), stated[name]), msg("hint.load-test"))
     own = {name: value for name, value in fields.items() if value is not None and (name not in stated or name == "batch")}
     return {"task": test.task, "model": model, **stated, **own}
+
+
+def _is_of_another(measured_name: str, claimed_name: str) -> Message:
+    """Return that a file measured something else than the user says."""
+    return msg("error.load-test-other-model", name=measured_name[:80], model=claimed_name)
 
 
 def _model(name: str | None, catalog: Catalog) -> str:

@@ -15,6 +15,7 @@ from whichgpu.base.messages import msg
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ParsedWorkload
+from whichgpu.workload.tasks import TASK_OF_WORD
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
@@ -30,6 +31,8 @@ _PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
 
 def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     """Return time, throughput and memory of one request, under its load if it has one, and the files of its `emit`."""
+    if (word := str(request.get("task")).lower()) in TASK_OF_WORD:
+        request = {**request, "task": TASK_OF_WORD[word]}
     if "emit" in request:
         from whichgpu.api.launch.emit import check_target  # The launch targets are imported only if one is named.
 

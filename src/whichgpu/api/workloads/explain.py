@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ def _read_config(values: Mapping[str, Any]) -> tuple[str, ConfigWorkload]:
         raise UsageError("missing-argument", msg("error.missing-argument", name="FILE"), msg("hint.explain-file"))
     if "file" in values:
         path: Path = values["file"]
+        if " " in str(path) and not os.path.lexists(path):  # A command line in place of a file.
+            return TEXT_NAME, text_workload(str(path), TEXT_NAME)
         return path.name, config_workload(_content(path), path.name)
     return TEXT_NAME, text_workload(values["text"], TEXT_NAME)
 

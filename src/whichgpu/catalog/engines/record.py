@@ -134,6 +134,26 @@ class HostCosts(RecordSection, frozen=True):
     calls_workers: bool = True  # the host calls the worker processes of a group at every step and waits for them
 
 
+class TrainingTraits(RecordSection, frozen=True):
+    """How an engine's own training code differs from a plain PyTorch loop over a model of the transformers library."""
+
+    ties_head: bool = True  # a tied output head shares the embedding's tensor
+    compiles_head: bool = True  # a compiled step compiles the output head with the loss
+    fp32_logits: bool = False  # logits of all tokens are converted to fp32 before the loss
+    head_chunk: int = 0  # tokens of each sequence per GEMM of the output head; 0: all
+    joint_projections: bool = False  # queries, keys and values are one linear layer with one adapter
+    expands_heads: bool = False  # keys and values are copied for each query head before attention (GQA, MQA)
+    writes_capped_scores: bool = False  # attention whose scores are capped (Gemma 2) runs unfused, its scores written to memory
+    keeps_last_logits: bool = False  # the loop's variable holds a step's logits, and its graph, until the next forward pass ends
+    # QLoRA: bytes of a weight with its scales (4 bits; an 8-bit scale per 64 weights, a 32-bit one per 64 x 256), 16-bit copies
+    # of a weight while its GEMM is prepared, the output head quantised too, and the inputs of quantised GEMMs kept in the graph
+    # although their weights are frozen.
+    nf4_bytes: float = 0.5 + 1 / 64 + 4 / (64 * 256)
+    dequantised_copies: int = 1
+    quantises_head: bool = False
+    keeps_quantised_inputs: bool = False
+
+
 class EngineStart(RecordSection, frozen=True):
     """Seconds from the start of an engine to its first request, besides reading the weights; 0 if not measured."""
 
@@ -156,6 +176,7 @@ class ServeCommand(RecordSection, frozen=True):
     releases: dict[str, str] = {}  # latest release that runs on GPUs the present one does not support, by compute capability
     tag: str = ""  # tag of the image of a release, with the placeholder {release}
     fixed: str = ""  # options that do not depend on the request
+    embedding: str = ""  # switch without which the engine does not serve embeddings
     separate_values: bool = False  # an option and its value are two words; otherwise joined by an equals sign
     reads_gguf: bool = False  # {model} is a GGUF file, not a Hugging Face repository
     port: str = "--port"
@@ -225,6 +246,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: EngineMemory = EngineMemory()
     limits: EngineLimits = EngineLimits()
     host: HostCosts = HostCosts()
+    training: TrainingTraits = TrainingTraits()
     start: EngineStart = EngineStart()
     serve: ServeCommand = ServeCommand()
 

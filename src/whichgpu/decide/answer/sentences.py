@@ -37,6 +37,7 @@ from whichgpu.workload.workload import Workload
 
 LONG_INPUTS = 16  # Inputs this many times as long as outputs make prefill the larger part of the work (assumed).
 MAX_NAMED = 3  # At most this many GPUs are named as lacking a committed price.
+MAX_COMMITMENT = 2  # Longer terms are named if they cost at most this many times as much as the answer (assumed).
 MANY_MACHINES = 4  # From this many machines at once, whether they can be had together is a question for the seller (assumed).
 # Quirks that decide whether usual software runs at all, which a short answer names too.
 SOFTWARE_QUIRKS = (
@@ -259,7 +260,9 @@ def commitments(best: Candidate, rows: Collection[Candidate], work: Work) -> Ite
     """Yield what displayed candidates cost on longer terms, if a service of a year is answered on demand."""
     if work.hours is None or work.hours < YEAR_HOURS or best.term != "on-demand":
         return
+    limit = best.cost_per_month.amount * MAX_COMMITMENT
     longer = [one for one in rows if one.term in COMMITTED_TERMS and one.break_even_hours is not None]
+    longer = [one for one in longer if one.cost_per_month.amount <= limit]
     longer = [one for one in longer if one.term == longer[0].term][:MAX_NAMED]
     if not longer:
         return

@@ -10,7 +10,8 @@ import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.clusters import GKE_ACCELERATORS
+from whichgpu.decide.launch.names import gpu_name
+from whichgpu.decide.launch.placement import Placement
 
 # Releases whose documented options are written.
 TOOLS = {"aws": "AWS CLI 2 (ec2 run-instances)", "gcp": "Google Cloud CLI 540 (compute instances create)",
@@ -99,7 +100,8 @@ def _gcp_machine(one: Machines) -> list[str]:
     if attached is None:
         return [f"--machine-type={one.instance}"]
     count = int(attached[1])
-    accelerator = f"--accelerator=type={GKE_ACCELERATORS.get(one.gpu, 'nvidia-tesla-' + one.gpu)},count={count}"
+    place = Placement(one.gpu, "nvidia", 1, count, one.provider, one.instance, one.region, one.is_spot)
+    accelerator = f"--accelerator=type={gpu_name('gke', place)},count={count}"  # GKE's labels have Compute Engine's names.
     return [f"--machine-type=n1-standard-{N1_VCPUS_PER_GPU * count}", accelerator]
 
 

@@ -8,28 +8,20 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.names import gpu_name, known_gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import model_argument, serve_line
-from whichgpu.decide.launch.skypilot import PORT, gpu_name
+from whichgpu.decide.launch.skypilot import PORT
 
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"  # Well-known label, set on EKS, GKE and AKS.
-# Accelerators of GKE by GPU (https://cloud.google.com/kubernetes-engine/docs/concepts/gpus).
-GKE_ACCELERATORS = {
-    "t4": "nvidia-tesla-t4", "l4": "nvidia-l4", "p4": "nvidia-tesla-p4", "p100-pcie-16gb": "nvidia-tesla-p100",
-    "v100-sxm-16gb": "nvidia-tesla-v100", "a100-sxm-40gb": "nvidia-tesla-a100", "a100-sxm-80gb": "nvidia-a100-80gb",
-    "h100-sxm": "nvidia-h100-80gb", "h200-sxm": "nvidia-h200-141gb", "b200": "nvidia-b200",
-}  # fmt: skip
-MEGA_MACHINE = "a3-megagpu"  # Its H100 have an accelerator name of their own.
 # Labels of interruptible nodes by provider; AKS also taints them.
 SPOT_LABELS = {
     "gcp": {"cloud.google.com/gke-spot": "true"},
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
 }
-DSTACK_BACKENDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "vastai", "nebius", "datacrunch", "cudo")
-
-
+KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
 KARPENTER_PROVIDERS = ("aws", "azure")
 
 
@@ -43,16 +35,18 @@ def literal_words(words: list[str]) -> list[str]:
     return [re.sub(r"\$(?=[$(])", "$$", word) for word in words]
 
 
-def node_placement(place: Placement) -> dict[str, Any]:
-    """Return the part of a pod's spec that places it on the machines of an offer; empty if the offer is of no known service."""
+def node_placement(place: Placement, karpenter: bool = False) -> dict[str, Any]:
+    """Return the part of a pod's spec that places it on the machines of an offer; empty if the offer is of no known service.
+
+    With `karpenter` these are nodes that Karpenter starts, which lack the spot labels of managed node groups.
+    """
     if place.provider not in SPOT_LABELS or not place.instance:
         return {}
     labels = {} if "+" in place.instance else {INSTANCE_LABEL: place.instance}  # N1 machines have GPUs attached to them.
-    if place.provider == "gcp" and place.gpu in GKE_ACCELERATORS:
-        is_mega = place.gpu == "h100-sxm" and place.instance.startswith(MEGA_MACHINE)
-        labels["cloud.google.com/gke-accelerator"] = "nvidia-h100-mega-80gb" if is_mega else GKE_ACCELERATORS[place.gpu]
+    accelerator = known_gpu_name("gke", place) if place.provider == "gcp" else None
+    labels |= {"cloud.google.com/gke-accelerator": accelerator} if accelerator else {}
     if place.is_spot:
-        labels |= SPOT_LABELS[place.provider]
+        labels |= {KARPENTER_CAPACITY: "spot"} if karpenter else SPOT_LABELS[place.provider]
     taints = [
         gpu_resource(place.vendor),
         *(["kubernetes.azure.com/scalesetpriority"] if place.is_spot and place.provider == "azure" else []),
@@ -71,7 +65,7 @@ def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
         raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
     requirements = [
         _is_one_of(INSTANCE_LABEL, place.instance),
-        _is_one_of("karpenter.sh/capacity-type", "spot" if place.is_spot else "on-demand"),
+        _is_one_of(KARPENTER_CAPACITY, "spot" if place.is_spot else "on-demand"),
     ]
     if place.region:
         requirements.append(_is_one_of("topology.kubernetes.io/region", place.region))
@@ -92,15 +86,12 @@ def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
 
 def dstack_resources(place: Placement) -> dict[str, Any]:
     """Return dstack's keys for the GPUs of a node and the offer they are rented by."""
-    memory = ":80GB" if gpu_name(place.gpu) == "A100-80GB" else ":40GB" if gpu_name(place.gpu) == "A100" else ""
-    name = gpu_name(place.gpu).partition("-")[0] + memory
     keys: dict[str, Any] = {
-        "resources": {"gpu": f"{name}:{place.gpus_per_node}"},
+        "resources": {"gpu": f"{gpu_name('dstack', place)}:{place.gpus_per_node}"},
         "spot_policy": "spot" if place.is_spot else "on-demand",
     }
-    if place.provider in DSTACK_BACKENDS:
-        keys |= {"backends": [place.provider]} | ({"regions": [place.region]} if place.region else {})
-    return keys
+    backend, region = provider_name("dstack", place), region_of("dstack", place)
+    return keys | ({"backends": [backend.name]} if backend else {}) | ({"regions": [region]} if region else {})
 
 
 def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
 
 def image_of(options: LaunchOptions, engine: str) -> str:
     """Return the container image of an engine for the vendor of the GPUs, of an earlier release if only that runs on them."""
-    if options.vendor == "amd":
-        return ROCM_IMAGES.get(engine, "")
+    if options.vendor != "nvidia":
+        return ROCM_IMAGES.get(engine, "") if options.vendor == "amd" else ""
     serve = engine_record(engine).serve
     release = options.releases.get(engine)
     return f"{serve.image}:{serve.tag.format(release=release)}" if release and serve.tag else serve.image
@@ -86,7 +86,7 @@ def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
     return sbatch_head(options.group, options.nodes, options.gpus_per_node, array) + comments + "\n".join(start) + "\n"
 
 
-def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
+def kubernetes_manifest(options: LaunchOptions, engine: str, karpenter: bool = False) -> dict[str, Any]:
     """Return a Deployment of the group's replicas, or a LeaderWorkerSet if a replica has several nodes."""
     labels = {"app": options.group}
     words = container_words(options, engine, PORT)
@@ -103,7 +103,7 @@ def kubernetes_manifest(options: LaunchOptions, engine: str) -> dict[str, Any]:
     }
     pod = {
         "metadata": {"labels": labels},
-        "spec": {"containers": [container], "volumes": [SHARED_MEMORY], **node_placement(options.placement)},
+        "spec": {"containers": [container], "volumes": [SHARED_MEMORY], **node_placement(options.placement, karpenter)},
     }
     if options.nodes > 1:
         return {

@@ -21,6 +21,7 @@ from whichgpu.decide.launch.clusters import (
     placement_note,
 )
 from whichgpu.decide.launch.containers import HUB_MOUNT, SHARED_MEMORY, SHARED_MEMORY_MOUNT, container_gpus
+from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.skypilot import sky_resources
 from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, comments, sbatch_head, write_file, yaml
@@ -93,7 +94,7 @@ def _skypilot(job: LaunchJob) -> Files:
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
     }
-    return {f"{job.name}.yaml": _head(job) + yaml(task)}
+    return {f"{job.name}.yaml": _head(job, *region_notes("skypilot", job.place)) + yaml(task)}
 
 
 def _docker(job: LaunchJob) -> Files:
@@ -121,21 +122,21 @@ def _dstack(job: LaunchJob) -> Files:
         "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
         **dstack_resources(job.place),
     }
-    return {f"{job.name}.dstack.yml": _head(job) + yaml(task)}
+    return {f"{job.name}.dstack.yml": _head(job, *region_notes("dstack", job.place)) + yaml(task)}
 
 
-def _kubernetes(job: LaunchJob) -> Files:
+def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
     """Return a Job, indexed and with a service for its pods' names if it has several nodes, and volumes for its files."""
     _check_image(job, "kubernetes")
     own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
-    documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job)]
+    documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job, karpenter)]
     head = _head(job, *own, *placement_note(job.place))
     return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
 
 
 def _karpenter(job: LaunchJob) -> Files:
     pool = karpenter_pool(job.name, job.place, job.place.nodes * job.place.gpus_per_node)
-    return {f"{job.name}-nodes.yaml": comments(job.header) + yaml(pool)} | _kubernetes(job)
+    return {f"{job.name}-nodes.yaml": comments(job.header) + yaml(pool)} | _kubernetes(job, karpenter=True)
 
 
 def _cloud_cli(job: LaunchJob) -> Files:
@@ -161,7 +162,7 @@ JOB_TARGETS: Mapping[str, Callable[[LaunchJob], Files]] = {
 }
 
 
-def _manifest(job: LaunchJob) -> dict[str, Any]:
+def _manifest(job: LaunchJob, karpenter: bool) -> dict[str, Any]:
     """Return the Job of Kubernetes: one pod per node, which knows the address of the first by its name."""
     nodes = job.place.nodes
     address = f"export HEAD_ADDRESS={job.name}-0.{job.name}; " if job.has_nodes else ""
@@ -179,7 +180,7 @@ def _manifest(job: LaunchJob) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = [SHARED_MEMORY]
     volumes += [{"name": "files", "configMap": {"name": job.name}}] if job.files else []
     volumes += [{"name": "output", "persistentVolumeClaim": {"claimName": job.name}}] if job.output else []
-    pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes, **node_placement(job.place)}
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes, **node_placement(job.place, karpenter)}
     several = {"completionMode": "Indexed", "completions": nodes, "parallelism": nodes} if job.has_nodes else {}
     return {
         "apiVersion": "batch/v1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from re import sub
 from typing import Any
 
@@ -26,7 +27,10 @@ ROCM_PYTORCH = "rocm/pytorch:latest"  # https://hub.docker.com/r/rocm/pytorch
 
 
 def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | None = None) -> str:
-    """Return the model's Hugging Face repository if the catalog knows one, else its name; `name` is that of the request."""
+    """Return the model's Hugging Face repository if the catalog knows one, else its name; `name` is that of the request.
+
+    A model given by the path of its config.json is named by the folder, from which engines load it.
+    """
     bare = (name or model).removeprefix("hf:") if isinstance(model, str) else own_name(model)
     keys = {model_key(bare), model_key(built_in_member(bare, catalog) or bare)}
     for row in catalog.models:
@@ -34,7 +38,8 @@ def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | 
             repositories = [alias for alias in row.aliases if "/" in alias]
             same = (one for one in repositories if keys & {model_key(one), model_key(one.rpartition("/")[2])})
             return next(same, next(iter(repositories), bare))
-    return bare
+    path = PurePath(bare)
+    return str(path.parent) if path.name == "config.json" else bare
 
 
 def with_repository(speculative: Speculative | None, catalog: Catalog) -> Speculative | None:

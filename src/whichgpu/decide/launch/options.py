@@ -38,6 +38,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     role: str = "both"  # prefill worker, decode worker, or both
     published: str = ""  # precision of the model's published weights: fp8, int4, mxfp4; empty for bf16
     checkpoint: str | None = None  # repository whose weights are already in `dtype`, if another than `model`
+    is_embedding: bool = False  # whether texts are embedded rather than generated
     speculative: Speculative | None = None  # the draft model is a Hugging Face repository
 
     @property

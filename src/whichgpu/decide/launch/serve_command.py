@@ -35,7 +35,7 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
     record = engine_record(engine)
     serve = record.serve
     words = [word.format(model=model_argument(options, serve)) for word in serve.command.split()]
-    words += serve.fixed.split()
+    words += serve.fixed.split() + (serve.embedding.split() if options.is_embedding else [])
     for option, value in _sized_options(options, serve):
         words += _option(serve, option, value)
     if options.checkpoint is None:  # The engine reads the precision of a quantised checkpoint from its config.json.

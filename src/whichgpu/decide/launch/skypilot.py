@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.names import gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import node_setup, serve_line
 
-CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
 PORT = 8000  # The engine listens on this port.
-GPU_NAMES = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a100-sxm-40gb": "A100", "a100-pcie-40gb": "A100"}
+TARGET = "skypilot"
 
 
 def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
 
 def sky_resources(place: Placement) -> dict[str, Any]:
     """Return SkyPilot's keys for the GPUs of a node and the offer they are rented by."""
-    resources: dict[str, Any] = {"accelerators": f"{gpu_name(place.gpu)}:{place.gpus_per_node}"}
-    if place.provider in CLOUDS:
-        resources |= {"cloud": place.provider} | ({"region": place.region} if place.region else {})
+    resources: dict[str, Any] = {"accelerators": f"{gpu_name(TARGET, place)}:{place.gpus_per_node}"}
+    cloud, region = provider_name(TARGET, place), region_of(TARGET, place)
+    resources |= ({"cloud": cloud.name} if cloud else {}) | ({"region": region} if region else {})
     return resources | ({"use_spot": True} if place.is_spot else {})
 
 
@@ -45,13 +45,6 @@ def release_note(options: LaunchOptions, engine: str) -> list[str]:
     release = options.releases.get(engine)
     how = f"Release {release} is installed." if release else f"Start it with --env {_version(engine)}=…"
     return [f"{engine_record(engine).name}: {options.earlier[engine]} {how}"]
-
-
-def gpu_name(gpu: str) -> str:
-    """Return SkyPilot's name for a GPU: its family, with the memory size for the A100 only."""
-    if gpu in GPU_NAMES:
-        return GPU_NAMES[gpu]
-    return gpu.replace("-", "").upper() if gpu.startswith("rtx-") else gpu.partition("-")[0].upper()
 
 
 def _run(options: LaunchOptions, engine: str) -> str:

@@ -14,6 +14,7 @@ from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
 from whichgpu.decide.launch.containers import check_image, docker_line, image_of, kubernetes_manifest, slurm_script
+from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS
 from whichgpu.decide.launch.serve_command import checkpoint_notes, serve_line, serve_notes, serving_engines
@@ -103,19 +104,24 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
     engine = _server(plan)
     return {
         f"{one.group}.yaml": comments(
-            [*release_note(one, engine), *_head(plan, engine), *checkpoint_notes(one, engine_record(engine))]
+            [
+                *release_note(one, engine),
+                *_head(plan, engine),
+                *checkpoint_notes(one, engine_record(engine)),
+                *region_notes("skypilot", one.placement),
+            ]
         )
         + yaml(service(one, engine))
         for one in plan.groups
     }
 
 
-def _kubernetes_manifests(plan: LaunchPlan) -> Files:
+def _kubernetes_manifests(plan: LaunchPlan, karpenter: bool = False) -> Files:
     engine = _containers(plan, "kubernetes")
     files = {}
     for one in plan.groups:
         head = comments([*_head(plan, engine), *serve_notes(one, engine), *placement_note(one.placement)])
-        files[f"{one.group}.yaml"] = head + yaml(kubernetes_manifest(one, engine))
+        files[f"{one.group}.yaml"] = head + yaml(kubernetes_manifest(one, engine, karpenter))
     return files
 
 
@@ -126,7 +132,7 @@ def _karpenter_manifests(plan: LaunchPlan) -> Files:
         + yaml(karpenter_pool(one.group, one.placement, one.copies * one.gpus_per_copy))
         for one in plan.groups
     }
-    return pools | _kubernetes_manifests(plan)
+    return pools | _kubernetes_manifests(plan, karpenter=True)
 
 
 def _dstack_services(plan: LaunchPlan) -> Files:
@@ -135,7 +141,9 @@ def _dstack_services(plan: LaunchPlan) -> Files:
     if several is not None:  # A service of dstack is of single machines.
         raise UsageError("emit-nodes", msg("error.emit-nodes", target="dstack"), msg("hint.emit-nodes"))
     return {
-        f"{one.group}.dstack.yml": comments([*_head(plan, engine), *serve_notes(one, engine)])
+        f"{one.group}.dstack.yml": comments(
+            [*_head(plan, engine), *serve_notes(one, engine), *region_notes("dstack", one.placement)]
+        )
         + yaml(dstack_service(one, engine, image_of(one, engine)))
         for one in plan.groups
     }

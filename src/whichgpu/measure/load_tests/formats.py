@@ -200,7 +200,7 @@ def _llama_bench(document: Any) -> Tests | None:
         LoadTest(
             "llama-bench", "prefill" if prompt else "decode", per_step / rate, low, high, max(1, len(samples)), 1,
             prompt or max(1, depth + generated // 2), model or None, "llama.cpp", _text(document.get("gpu_info")),
-            precision, _day(document.get("test_time")),
+            precision, _day(document.get("test_time")), is_own=True,
         ),
     )  # fmt: skip
 

@@ -29,6 +29,7 @@ class LoadTest(msgspec.Struct, frozen=True):
     gpu: str | None = None
     precision: str | None = None
     day: str | None = None
+    is_own: bool = False  # whether the engine measured itself, so that its name and precision are certain
     prefill_rate: float = 0.0  # prompts per second that were computed at the same time
     prompt_tokens: int = 0  # tokens of such a prompt
     max_prefill_share: float = 1.0

@@ -6,8 +6,10 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
+from shlex import quote
 from typing import TextIO, cast
 
 import click
@@ -30,6 +32,7 @@ COMMANDS = (
 MODULES = {name: name for name in ("web", "mcp", "watch", "catalog", "completion")} | {"report-error": "report"}
 # Synonyms of commands.
 SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
+EXTRA_WORDS = re.compile(r"Got unexpected extra arguments? \((.*)\)")  # What click says of words that no argument takes.
 COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
 
 
@@ -58,7 +61,7 @@ class Root(HelpGroup):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             args = self._read_sentence(ctx.obj, args)
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            self._suggest_command(args[0])
+            self._suggest_command(*args)
         if not {"--help", "-h"} & set(args):  # Help must work with a malformed config file.
             ctx.default_map = self._defaults(ctx, ctx.obj)
         return super().resolve_command(ctx, args)
@@ -85,12 +88,14 @@ class Root(HelpGroup):
         return command
 
     @staticmethod
-    def _suggest_command(word: str) -> None:
-        """Raise an error that suggests a command if the word is a GPU, a machine or a synonym."""
+    def _suggest_command(word: str, *others: str) -> None:
+        """Raise an error that suggests a command if the first word is a GPU, a machine or a synonym."""
         from whichgpu.catalog.find import exact_instances, gpus_named
         from whichgpu.catalog.store import Catalog
 
         command, rest = SYNONYMS.get(word.lower()), "--help"
+        if command == "offers" and others and not others[0].startswith("-"):
+            rest = f"--gpu {quote(' '.join(others))}"
         if command is None:
             catalog, rest = Catalog(), word
             command = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
@@ -235,9 +240,13 @@ def usage_error(error: click.UsageError, session: Session) -> UsageError:
         return UsageError("unknown-option", msg("error.unknown-option", name=error.option_name), hint, choices)
     if isinstance(error, click.MissingParameter):
         name = error.param.human_readable_name if error.param else "?"
+        hint = msg("hint.fit-model") if session.command == ("fit",) else hint
         return UsageError("missing-argument", msg("error.missing-argument", name=name), hint)
     if isinstance(error, click.BadOptionUsage):
         return UsageError("missing-value", msg("error.missing-value", name=error.option_name), hint)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return UsageError("missing-argument", msg("error.missing-argument", name="COMMAND"), hint)
+    if extra := EXTRA_WORDS.match(error.format_message()):
+        command = f"whichgpu offers --gpu {quote(extra[1])}"
+        hint = msg("hint.try", command=command) if session.command == ("offers",) else msg("hint.extra-words")
     return UsageError("usage", msg("error.usage", text=error.format_message()), hint)

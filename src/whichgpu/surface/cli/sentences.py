@@ -11,6 +11,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.sentence_question import question_of_sentence
 
 SWITCHES = ("buy", "lora", "qlora")  # Fields of a question whose flag has no value.
+ARGUMENTS = {"recommend": ("task", "model"), "fit": ("model",), "offers": ()}  # Fields without a flag, by command.
 SHORT_FLAGS = {"seq_in": "in", "seq_out": "out", "ttft_max": "ttft", "tpot_max": "tpot"}
 
 
@@ -26,7 +27,7 @@ def command_of_sentence(words: Sequence[str], catalog: Catalog) -> tuple[list[st
     question, flags = question_of_sentence(" ".join(words[:end]), catalog), words[end:]
     if question is None:
         return None
-    names = [name for name in ("task", "model") if name in question.fields]
+    names = [name for name in ARGUMENTS[question.command] if name in question.fields]
     options = [_option(name, value) for name, value in question.fields.items() if name not in names]
     command = [question.command, *(question.fields[name] for name in names), *options, *flags]
     if question.unread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.load import EstimateRequest
@@ -19,7 +20,7 @@ from whichgpu.surface.commands.render.progress import progress
 from whichgpu.surface.commands.render.workload import assumptions, model_label, part_name
 from whichgpu.surface.commands.request_lines import answer_requests, reply_document
 from whichgpu.surface.commands.session import Session
-from whichgpu.workload.tasks import TASK_TRAITS
+from whichgpu.workload.tasks import TASK_OF_WORD, TASK_TRAITS
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
@@ -37,6 +38,8 @@ def estimate(session: Session, request: Request) -> EstimateAnswer | int:
     for name in ("task", "model"):
         if name not in request:
             hint = msg("hint.see-help", command="whichgpu estimate")
+            if "task" in request and request["task"] not in (*TASK_TRAITS, *TASK_OF_WORD):  # The one word is a model.
+                hint = msg("hint.try", command=f"whichgpu estimate serve {quote(str(request['task']))} --gpu h100-sxm")
             raise UsageError("missing-argument", msg("error.missing-argument", name=name.upper()), hint)
     with progress(session, {"simulating": (0.0, 1.0)}, lambda _, language: language.text("serving.progress")) as follow:
         return verbs.estimate(request, session.context(follow))  # type: ignore[arg-type]

@@ -120,14 +120,15 @@ def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], 
 
 
 def _switches(serve: ServeCommand) -> tuple[str, ...]:
-    return serve.expert_parallel if "{ep}" not in serve.expert_parallel else "", serve.attention_data_parallel
+    experts = serve.expert_parallel if "{ep}" not in serve.expert_parallel else ""
+    return experts, serve.attention_data_parallel, serve.embedding
 
 
 def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> ConfigWorkload:
     plain, options = _options(arguments, serve)
     read = _ReadOptions(flattened(options))
     model = next((value for name in MODEL_OPTIONS if (value := read.text(name))), None) or next(iter(plain), None)
-    fields: dict[str, Any] = {"task": "serve", "engine": engine}
+    fields: dict[str, Any] = {"task": "embed" if read.switch(serve.embedding) else "serve", "engine": engine}
     if model:
         name, precision = gguf_parts(model) if model.endswith(".gguf") else placeholder_parts(model)
         fields |= {"model": name} | ({"precision": precision} if precision else {})

@@ -82,8 +82,10 @@ def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = 
         value = _value(document, row.key)
         if value is None or (value is False and row.when != "false"):
             continue
-        read.add(row.key.partition(".")[0])
-        if row.when and not re.fullmatch(row.when, _text(value), re.IGNORECASE):
+        is_set = not row.when or re.fullmatch(row.when, _text(value), re.IGNORECASE) is not None
+        if is_set or row.field != "zero":  # A file of DeepSpeed whose name does not say the stage is not read.
+            read.add(row.key.partition(".")[0])
+        if not is_set:
             continue
         converted = _converted(row.field, row.value or value)
         if converted is not None:
@@ -128,6 +130,10 @@ def _set_adapter(document: Mapping[str, Any], tool: str, fields: dict[str, Any])
             fields.pop(name, None)
         return
     fields.setdefault("lora_rank", DEFAULT_LORA_RANK.get(tool, 8))
+    if tool == "torchtune" and _value(document, "model.apply_lora_to_mlp") is True:
+        fields["lora_targets"] = ",".join(filter(None, (fields.get("lora_targets"), "mlp")))
+    if "finetuning_type" in document:  # LLaMA-Factory has only the adapters in fp32, frozen weights in the compute type.
+        fields["precision"] = str(fields.get("precision", "fp32")).removeprefix("amp-")
     if word.startswith("qlora"):
         fields["qlora"] = True
 

@@ -20,6 +20,7 @@ LAUNCHERS = {
 MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "accelerate.commands.launch": "accelerate",
 }  # fmt: skip
+LAUNCHER_FILES = ("config_file", "deepspeed_config_file")  # They say more about the run, and are not read.
 BATCH = "per_device_train_batch_size"
 # Arguments that only training scripts have, spelled as transformers' Trainer does.
 TRAINING_ARGUMENTS = frozenset({BATCH, "num_train_epochs", "gradient_accumulation_steps", "optim", "lr"})
@@ -61,6 +62,7 @@ def _launched(words: Sequence[str]) -> dict[str, Any]:
         "launched_gpus": gpus,
         **({"launched_nodes": count} if count > 1 else {}),
         **({precision: True} if precision in ("bf16", "fp16") else {}),
+        **{name: options[name] for name in LAUNCHER_FILES if name in options},
     }
 
 

@@ -44,6 +44,7 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
         "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT,
         "--speculative-algorithm": ("STANDALONE", "NEXTN", "EAGLE3", "NGRAM"), "--speculative-draft-model-path": TEXT,
+        "--is-embedding": None,
         "--speculative-num-steps": INT, "--speculative-eagle-topk": INT, "--speculative-num-draft-tokens": INT,
     },
     "tensorrt-llm": {
@@ -56,7 +57,7 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--ubatch-size": INT, "--cache-type-k": ("f32", "f16", "bf16", "q8_0", "q4_0"),
         "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"), "--port": INT,
         "--spec-type": ("draft-simple", "draft-mtp", "draft-eagle3", "ngram-simple"), "--model-draft": TEXT,
-        "--gpu-layers-draft": INT, "--spec-draft-n-max": INT, "--spec-ngram-simple-size-m": INT,
+        "--embedding": None, "--gpu-layers-draft": INT, "--spec-draft-n-max": INT, "--spec-ngram-simple-size-m": INT,
     },
 }  # fmt: skip
 PROGRAMS = {"vllm": ["vllm", "serve"], "sglang": ["python", "-m", "sglang.launch_server"], "tensorrt-llm": ["trtllm-serve"]}
@@ -133,6 +134,7 @@ launches = st.builds(
     memory_share=st.none() | st.floats(0.1, 1.0),
     dtype=st.sampled_from(["bf16", "fp16", "fp32", "fp8", "int4", "nvfp4", "q4_k_m"]),
     kv_dtype=st.sampled_from([None, "bf16", "fp16", "fp8", "int8", "f16", "q8_0"]),
+    is_embedding=st.booleans(),
     speculative=st.none() | st.builds(Speculative, st.sampled_from(sorted(METHODS)), st.just("a/draft"), st.integers(1, 64)),
 )
 
@@ -205,6 +207,13 @@ def test_attention_data_parallel_is_inside_the_tensor_parallel_group_of_sglang()
     assert (read.tp_size, read.dp_size, read.ep_size, read.enable_dp_attention) == (8, 2, 8, True)
     dense = parse("sglang", shell_line(serve_words(OPTIONS, "sglang")))
     assert (dense.tp_size, dense.dp_size, dense.enable_dp_attention) == (4, 2, False)
+
+
+def test_embeddings_are_switched_on_in_engines_that_need_it() -> None:
+    embedding = replace(OPTIONS, is_embedding=True)
+    assert parse("sglang", shell_line(serve_words(embedding, "sglang"))).is_embedding
+    assert parse("llama.cpp", shell_line(serve_words(embedding, "llama.cpp"))).embedding
+    assert serve_words(embedding, "vllm") == serve_words(OPTIONS, "vllm")  # vLLM reads it from the model's config.
 
 
 def test_kv_cache_precision_has_each_engine_s_own_name() -> None:

@@ -73,6 +73,18 @@ def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
         ({"gpu": "a100-pcie-40gb", "provider": "x"}, {"accelerators": "A100:2", "ports": 8000}),
         ({"gpu": "rtx-4090", "provider": "x"}, {"accelerators": "RTX4090:2", "ports": 8000}),
         ({"gpu": "h100-sxm", "provider": "x"}, {"accelerators": "H100:2", "ports": 8000}),
+        (
+            {"gpu": "h100-sxm", "provider": "runpod", "instance": "2x_H100-SXM_SECURE", "region": "US"},
+            {"accelerators": "H100-SXM:2", "ports": 8000, "cloud": "runpod", "region": "US"},
+        ),
+        (
+            {"gpu": "h100-sxm", "instance": "a3-megagpu-8g"},
+            {"accelerators": "H100-MEGA:2", "ports": 8000, "cloud": "gcp", "region": "us-central1"},
+        ),
+        (
+            {"gpu": "h200-sxm", "provider": "vast", "instance": "2x-H200", "region": "US"},
+            {"accelerators": "H200:2", "ports": 8000, "cloud": "vast"},
+        ),
     ],
 )
 def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], resources: dict[str, Any]) -> None:
@@ -81,6 +93,26 @@ def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], re
     assert service["service"]["replica_policy"] == {"min_replicas": 3, "max_replicas": 3}
     assert service["setup"] == "pip install vllm"
     assert service["run"].endswith("--port=8000")
+
+
+@pytest.mark.parametrize("target", ["skypilot", "dstack"])
+def test_gpus_that_a_target_does_not_name_are_an_error(target: str) -> None:
+    for changes in ({"gpu": "k80"}, {"gpu": "rtx-5090-laptop", "provider": "x"}):
+        with pytest.raises(UsageError, match=f"{target} has no name for {changes['gpu']}"):
+            launch_files(target, LaunchPlan((replace(HINT, **changes),), "vllm"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({}, None),
+        ({"provider": "azure", "region": "westeurope", "gpu": "t4"}, "westeurope is not in the catalog that skypilot downloads"),
+        ({"provider": "vast", "region": "US", "gpu": "h200-sxm"}, "skypilot names regions of vast otherwise"),
+    ],
+)
+def test_regions_that_a_target_does_not_name_are_in_a_note(changes: dict[str, Any], note: str | None) -> None:
+    (content,) = launch_files("skypilot", LaunchPlan((replace(HINT, **changes),), "vllm")).values()
+    assert note in content if note else "# Region" not in content
 
 
 def test_required_earlier_release_is_named() -> None:
@@ -172,6 +204,11 @@ def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_th
     assert taints <= {one["key"] for one in pods["spec"]["template"]["spec"]["tolerations"]}
     with pytest.raises(UsageError):
         launch_files("karpenter", LaunchPlan((HINT,), "vllm"))
+    spot = launch_files("karpenter", LaunchPlan((replace(offer, spot=True),), "vllm"))["chat-l4.yaml"]
+    assert yaml.safe_load(spot)["spec"]["template"]["spec"]["nodeSelector"] == {
+        "node.kubernetes.io/instance-type": "g6.12xlarge",
+        "karpenter.sh/capacity-type": "spot",
+    }
 
 
 def test_dstack_gets_replicas_resources_and_the_serve_line() -> None:

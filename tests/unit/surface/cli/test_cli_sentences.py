@@ -62,6 +62,14 @@ def test_a_question_about_gpus_is_a_command(sentence: str, command: str) -> None
         ("train gpt2 on two H100s", "recommend train gpt2 --gpu=h100 --gpus=2"),
         ("does llama 3.1 8b fit a 4090", "fit llama-3.1-8b --gpu=rtx-4090"),
         ("can a qwen 72b fit on my two RTX 3090s?", "fit qwen-72b --gpu=rtx-3090 --gpus=2"),
+        ("can I fine-tune llama 3.1 8b on my RTX 3090?", "fit llama-3.1-8b --task=finetune --gpu=rtx-3090"),
+        ("will a 70b run on two H100 SXM", "fit 70b --gpu=h100-sxm --gpus=2"),
+        ("price history of H100 SXM", "offers --gpu=h100-sxm"),
+        ("how much is an A100 now", "offers --gpu=a100"),
+        (
+            "serve llama-3.1-8b, 5 requests per second, 1000 tokens in 300 out",
+            "recommend serve llama-3.1-8b --rate=5/s --in=1000 --out=300",
+        ),
     ],
 )
 def test_figures_and_names_are_read_into_flags(sentence: str, command: str) -> None:

@@ -131,6 +131,29 @@ def test_training_configs(text: str, tool: str, fields: dict[str, Any]) -> None:
     assert not config.unread or config.unread in (("tf32",), ("do_train",))
 
 
+def test_adapters_of_llama_factory_train_on_weights_in_half_precision() -> None:
+    lora = config_workload(LLAMA_FACTORY.replace("full", "lora").encode(), "config.yaml")
+    assert (lora.fields["precision"], lora.fields["lora_rank"]) == ("bf16", 8)
+
+
+def test_adapters_of_torchtune_may_be_in_the_mlp_too() -> None:
+    both = config_workload(TORCHTUNE.replace("  lora_rank", "  apply_lora_to_mlp: True\n  lora_rank").encode(), "config.yaml")
+    assert both.fields["lora_targets"] == "q,v,o,mlp"
+
+
+@pytest.mark.parametrize(
+    ("words", "unread"),
+    [
+        ("torchrun train.py --deepspeed ds.json", ("deepspeed",)),
+        ("torchrun train.py --deepspeed ds_zero2.json", ()),
+        ("accelerate launch --config_file fsdp.yaml train.py", ("config_file",)),
+    ],
+)
+def test_files_that_a_training_command_names_are_listed_as_not_read(words: str, unread: tuple[str, ...]) -> None:
+    line = f"{words} --model_name_or_path me/mine --per_device_train_batch_size 1"
+    assert config_workload(line.encode(), "train.sh").unread == unread
+
+
 def test_containers_start_the_server_of_their_image_or_command() -> None:
     compose = config_workload(COMPOSE.encode(), "docker-compose.yml")
     assert (compose.tool, compose.fields["model"], compose.context) == (

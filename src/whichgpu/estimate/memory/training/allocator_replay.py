@@ -40,6 +40,7 @@ class TrainingRun(msgspec.Struct, frozen=True):
     step_temporary: int = 0
     fixed: dict[str, int] = msgspec.field(default_factory=dict)  # bytes by label allocated throughout, such as workspaces
     scattered: int = 1  # GPUs over which a block's weight gradients are reduce-scattered (ZeRO 2 and 3)
+    previous: int = 0  # bytes of the step before that live until the forward pass reaches the last block, the loss
 
 
 def replay_training(training: TrainingRun, pools: bool = True) -> Replay:
@@ -115,7 +116,10 @@ def _step(replayer: _BlockReplayer, training: TrainingRun) -> list[int]:
     results: list[_ForwardResult] = []
     gathered = _GatheredWeights(log, training.stretches)
     x: int | None = None
+    previous = log.new(training.previous, "activations") if training.previous else None
     for index, run in enumerate(training.stretches):
+        if previous is not None and index == len(training.stretches) - 1:
+            log.free(previous)
         gathered.gather(index, index + 1)
         casts = log.new_all(run.casts, "cast_weights")
         entry = x

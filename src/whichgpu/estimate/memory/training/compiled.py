@@ -91,5 +91,12 @@ def compiled_head(block: TapeBlock, vocabulary: int) -> TapeBlock:
     return TapeBlock((*nodes, loss), compiled.entry, compiled.exit)
 
 
+def head_beside_compiled_layers(block: TapeBlock) -> TapeBlock:
+    """Return the output head as run eagerly before a compiled loss: its fp32 logits are written, and so is their gradient."""
+    *head, upcast, _, loss = block.nodes
+    nodes = (*head, upcast, msgspec.structs.replace(loss, inputs=(upcast.output,), saved=(upcast.output,)))
+    return TapeBlock(nodes, block.entry, block.exit, hold=(upcast.output,))
+
+
 def _distinct(values: Iterable[TapeTensor]) -> tuple[TapeTensor, ...]:
     return tuple(dict.fromkeys(values))

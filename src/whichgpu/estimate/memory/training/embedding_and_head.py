@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
+from msgspec.structs import replace
+
+from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter, QuantisedWeights
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.shapes import Transformer
 
@@ -50,6 +52,34 @@ def head_block(shape: Transformer, tokens: int, widths: ElementWidths, lora_rank
     loss = tape.op((shares,), 1, 4)
     # The caller keeps the logits while the loss is computed.
     return TapeBlock(tuple(tape.nodes), entry, loss, hold=(logits,) if upcast is logits else (logits, upcast))
+
+
+def chunked_head_block(
+    shape: Transformer, tokens: int, widths: ElementWidths, lora_rank: int, chunks: int, quantised: QuantisedWeights | None
+) -> TapeBlock:
+    """Return final norm and frozen output head, run in chunks of the tokens, with their logits converted to fp32 as output."""
+    tape = Tape()
+    entry = tape.value(tokens * shape.hidden, widths.stream)
+    write = OperatorWriter(tape, tokens, widths, lora_rank, quantised=quantised)
+    x = write.rms_norm(entry, shape.model_type.startswith("gemma")) if shape.norm == "rms" else write.layer_norm(entry)
+    x = write.cast(x, widths.compute)
+    part = replace(write, tokens=tokens // chunks)
+    logits = tuple(part.frozen(tape.op((x,), x.count // chunks, x.width, passes=True), shape.vocab) for _ in range(chunks))
+    if shape.model_type in SOFT_CAPPED:
+        logits = tuple(write.scale(write.keeps_output(write.scale(one))) for one in logits)
+    wide = tape.op(logits, sum(one.count for one in logits), 4)
+    return TapeBlock(tuple(tape.nodes), entry, wide)
+
+
+def chunked_loss_block(shape: Transformer, tokens: int, chunks: int) -> TapeBlock:
+    """Return the loss of fp32 logits, computed in chunks, as a block of its own.
+
+    Each chunk saves its log-probabilities, which its backward frees as it writes the gradient of its logits.
+    """
+    tape = Tape()
+    logits = tape.value(tokens * shape.vocab, 4)
+    loss = tape.op((logits,), 1, 4, (logits,), extra=logits.size, backward_temporary=logits.size // chunks)
+    return TapeBlock((replace(tape.nodes[0], in_place=True),), logits, loss)
 
 
 def _logits(write: OperatorWriter, shape: Transformer, x: TapeTensor, lora_rank: int) -> TapeTensor:

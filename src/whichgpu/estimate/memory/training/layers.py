@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
+from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter, QuantisedWeights
 from whichgpu.estimate.memory.training.recurrent import recurrent_mixer
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts
@@ -30,12 +30,17 @@ class LayerRun(msgspec.Struct, frozen=True):
     cross_tokens: int = 0  # encoder tokens a decoder layer attends to; 0: no cross attention
     cross_sequence: int = 0
     lora_dropout: float = 0.0
+    quantised: QuantisedWeights | None = None
+    joint_projections: bool = False
+    expands_heads: bool = False
 
 
 def layer_block(shape: Transformer, run: LayerRun, widths: ElementWidths) -> TapeBlock:
     """Return one layer of a transformer as a block of operators."""
     tape = Tape()
-    write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets, lora_dropout=run.lora_dropout)
+    write = OperatorWriter(
+        tape, run.tokens, widths, run.lora_rank, 1, run.lora_targets, run.lora_dropout, quantised=run.quantised
+    )
     entry = tape.value(run.tokens * shape.hidden, widths.stream)
     if run.parts.is_hybrid:
         exit = _hybrid(write, shape, entry, run)
@@ -52,7 +57,8 @@ def _pre_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: Lay
     normed = _norm(write, shape, x)
     attended = write.dropout(_self_attention(write, shape, normed, run), shape.dropout)
     if shape.parallel_block:
-        return write.add(write.add(_mlp(write, shape, normed), attended), x)
+        beside = _norm(write, shape, x) if shape.norms > 1 else normed  # GPT-NeoX normalises the MLP's input on its own.
+        return write.add(write.add(_mlp(write, shape, beside), attended), x)
     if shape.norms > 2:  # Gemma 2 and 3 also normalise the outputs of attention and MLP.
         attended = _norm(write, shape, attended)
     x = write.add(x, attended)
@@ -92,7 +98,12 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
         return _latent_attention(write, shape, shape.mla, x, run)
     if shape.model_type == "gpt2" and run.attention != "eager":  # One projection is split into views.
         return write.linear(_joined_attention(write, shape, write.linear(x, 3 * queries, bias=True)), shape.hidden, bias=True)
-    q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
+    if run.joint_projections:
+        q, k, v = _joint_projections(write, shape, x)
+    else:
+        q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
+    if run.expands_heads and keys < queries:
+        k, v = (write.tape.op((part,), write.tokens * queries, part.width) for part in (k, v))
     if shape.qk_norm:
         wide = shape.model_type.startswith(WIDE_NORM)
         q, k = write.rms_norm(q, wide), write.rms_norm(k, wide)
@@ -100,6 +111,16 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
         q, k = write.rotary(q), write.rotary(k)
     out = write.attention(q, k, v, shape.heads, queries, run.attention, run.sequence, shape.dropout)
     return write.linear(out, shape.hidden, shape.out_bias, "o")
+
+
+def _joint_projections(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> tuple[TapeTensor, TapeTensor, TapeTensor]:
+    """Write queries, keys and values as one linear layer; it has an adapter if one of the three has."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    role = next((name for name in "qkv" if name in write.targets), "q")
+    joined = write.linear(x, queries + 2 * keys, shape.qkv_bias, role)
+    q, k = (write.tape.op((joined,), write.tokens * size, joined.width, passes=True) for size in (queries, keys))
+    # Values stay a view of the joined tensor, which attention then saves whole, unless they are copied for each head.
+    return q, k, joined if queries == keys else write.tape.op((joined,), write.tokens * keys, joined.width, passes=True)
 
 
 def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTensor) -> TapeTensor:

@@ -29,6 +29,13 @@ class ElementWidths(msgspec.Struct, frozen=True):
         return self.compute < self.parameter
 
 
+class QuantisedWeights(msgspec.Struct, frozen=True):
+    """How GEMMs with frozen 4-bit weights run: 16-bit copies made of a weight, and whether the graph keeps their inputs."""
+
+    copies: int = 1
+    keeps_inputs: bool = False
+
+
 # Projections whose input is that of another one before them, so that one quantised copy serves both.
 SHARED_INPUTS = ("k", "v", "up")
 
@@ -52,6 +59,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
     copies: int = 1  # number of equal experts that one linear layer on the tape represents
     targets: frozenset[str] = frozenset()  # projections with a LoRA adapter; empty: all
     lora_dropout: float = 0.0  # share of its input that each adapter drops
+    quantised: QuantisedWeights | None = None  # of frozen weights in 4 bit (QLoRA)
 
     def cast(self, x: TapeTensor, width: int) -> TapeTensor:
         """Append a cast to elements of `width` bytes; it saves nothing, and its gradient is cast back."""
@@ -63,7 +71,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         x = self.cast(x, self.widths.compute)
         weights = self.copies * (features * out + (out if bias else 0))
         if self.lora_rank and self.targets and role not in self.targets:  # A frozen layer without an adapter saves nothing.
-            return self.tape.op((x,), self.tokens * out, self.widths.compute, kernel=True)
+            return self.frozen(x, out)
         if self.lora_rank:
             return self._adapted(x, features, out)
         # Under autocast the gradient is computed in 16 bit and cast to the parameter's width.
@@ -80,10 +88,19 @@ class OperatorWriter(msgspec.Struct, frozen=True):
             kernel=True,
         )
 
+    def frozen(self, x: TapeTensor, out: int) -> TapeTensor:
+        """Append x @ W of a frozen weight, which is dequantised for its GEMM, forward and backward, if it is stored in 4 bit."""
+        width = self.widths.compute
+        if self.quantised is None:
+            return self.tape.op((x,), self.tokens * out, width, kernel=True)
+        whole = self.quantised.copies * self.copies * (x.count // self.tokens) * out * width
+        saved = (x,) if self.quantised.keeps_inputs else ()
+        return self.tape.op((x,), self.tokens * out, width, saved, backward_temporary=whole, kernel=True, forward_temporary=whole)
+
     def _adapted(self, x: TapeTensor, features: int, out: int) -> TapeTensor:
         """Append a frozen linear layer plus a low-rank adapter (arXiv 2106.09685): base(x) + scale * B(A(x))."""
         width, rank = self.widths.compute, self.lora_rank
-        base = self.tape.op((x,), self.tokens * out, width, kernel=True)
+        base = self.frozen(x, out)
         gradients = (features * rank * self.widths.parameter, rank * out * self.widths.parameter)
         x = self.dropout(x, self.lora_dropout)  # The result is a copy of the adapter's own, saved with its mask.
         down = self.tape.op((x,), self.tokens * rank, width, (x,), parameter_gradient=gradients[0], kernel=True)
@@ -102,7 +119,8 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         normed = self.tape.op((wide, scale), x.count, 4, (wide, scale))
         gradient = 0 if self.lora_rank else x.count // self.tokens * self.widths.parameter
         if wide_weight:
-            return self.cast(self.tape.op((normed,), x.count, 4, (normed,), parameter_gradient=gradient), x.width)
+            saved = (normed,) if gradient else ()
+            return self.cast(self.tape.op((normed,), x.count, 4, saved, parameter_gradient=gradient), x.width)
         narrow = self.cast(normed, x.width)
         saved = (narrow,) if gradient else ()
         return self.tape.op((narrow,), x.count, x.width, saved, parameter_gradient=gradient)
@@ -159,11 +177,15 @@ class OperatorWriter(msgspec.Struct, frozen=True):
     def attention(
         self, q: TapeTensor, k: TapeTensor, v: TapeTensor, heads: int, out: int, kind: str, context: int, dropout: float = 0
     ) -> TapeTensor:
-        """Append attention: fused, it saves q, k, v, its output and a log-sum-exp per row and head; eager, also the scores."""
+        """Append attention: fused, it saves q, k, v, its output and a log-sum-exp per row and head; eager, also the scores.
+
+        Scores that are capped (Gemma 2) pass through a tanh, which saves them once more.
+        """
         width = self.widths.compute
         q, k, v = (self.cast(part, width) for part in (q, k, v))
-        if kind == "eager":
+        if kind in ("eager", "capped"):
             scores = self.tape.op((q, k), self.tokens * heads * context, width, (q, k), kernel=True)
+            scores = self.keeps_output(scores) if kind == "capped" else scores
             shares = self.tape.op((scores,), scores.count, 4, save_output=True)
             shares = self.dropout(self.cast(shares, width), dropout)
             return self.tape.op((shares, v), self.tokens * out, width, (shares, v), kernel=True)

@@ -39,6 +39,7 @@ class TapeOperator(msgspec.Struct, frozen=True):
     passes: bool = False  # the output's gradient is passed to the inputs without a copy
     kernel: bool = False  # a compiler cannot fuse it away: a GEMM, attention, a lookup or a residual sum
     in_place: bool = False  # the gradient of its first input overwrites that input, which it saved
+    forward_temporary: int = 0  # bytes allocated while its forward is prepared, such as a dequantised weight
 
 
 class Tape(msgspec.Struct):
@@ -65,11 +66,14 @@ class Tape(msgspec.Struct):
         parameter_gradient: int = 0,
         passes: bool = False,
         kernel: bool = False,
+        forward_temporary: int = 0,
     ) -> TapeTensor:
         """Append an operator with `count` output elements of `width` bytes and what its backward needs; return its output."""
         output = self.value(count, width)
         all_saved = (*saved, output) if save_output else saved
-        node = TapeOperator(inputs, output, all_saved, extra, backward_temporary, parameter_gradient, passes, kernel)
+        node = TapeOperator(
+            inputs, output, all_saved, extra, backward_temporary, parameter_gradient, passes, kernel, False, forward_temporary
+        )
         self.nodes.append(node)
         return output
 
@@ -100,6 +104,12 @@ class TapeBlock(msgspec.Struct, frozen=True, eq=False):
         """Bytes that the block saves between forward and backward."""
         values = {value.id: value.size for node in self.nodes for value in node.saved}
         return sum(values.values()) + sum(node.extra for node in self.nodes)
+
+    @property
+    def dequantised_inputs(self) -> int:
+        """Bytes of the inputs that operators with a dequantised weight save."""
+        values = {value.id: value.size for node in self.nodes if node.forward_temporary for value in node.saved}
+        return sum(values.values())
 
     def forward_segment(self, has_entry: bool, saving: bool) -> tuple[LogSegment, int, SavedTensors]:
         """Return the forward pass as a log segment, its output and saved tensors; with `has_entry` tensor 0 is the input."""
@@ -132,6 +142,8 @@ class TapeBlock(msgspec.Struct, frozen=True, eq=False):
         extras: dict[int, int] = {}
         label = "activations" if saving else "temporary"
         for index, node in enumerate(self.nodes):
+            if node.forward_temporary:
+                log.free(log.new(node.forward_temporary, "temporary"))
             live[node.output.id] = log.new(node.output.size, label)
             if saving and node.extra:
                 extras[index] = log.new(node.extra, label)

@@ -8,13 +8,20 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
+from whichgpu.catalog.engines.record import TrainingTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
-from whichgpu.estimate.memory.training.compiled import compiled_block, compiled_head
-from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
+from whichgpu.estimate.memory.training.compiled import compiled_block, compiled_head, head_beside_compiled_layers
+from whichgpu.estimate.memory.training.embedding_and_head import (
+    SOFT_CAPPED,
+    chunked_head_block,
+    chunked_loss_block,
+    embedding_block,
+    head_block,
+)
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
-from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
+from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths, QuantisedWeights
 from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
 from whichgpu.estimate.memory.training.tape import TapeBlock
 from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, layer_parts
@@ -25,12 +32,13 @@ from whichgpu.workload.workload import Parallel, Workload
 
 MAX_SMALL_WEIGHT = 1 << 17  # bytes: smaller weights are norms and biases, neither cast nor quantised
 EAGER_ONLY = ("t5", "mt5", "umt5", "bloom", "deberta-v2", "deberta")  # families without fused attention
-# NF4 with double quantisation (arXiv 2305.14314): 4 bits per weight, an 8-bit scale per 64 weights, a 32-bit one per 64 x 256.
-NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+NF4_BYTES = TrainingTraits().nf4_bytes  # of a weight in NF4 with double quantisation (arXiv 2305.14314)
 
 # A search over layouts uses the same blocks many times; cached blocks also keep their recorded log segments.
 _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_block, embedding_block, head_block))
+_chunked_head, _loss = lru_cache(maxsize=64)(chunked_head_block), lru_cache(maxsize=64)(chunked_loss_block)
 _compiled, _compiled_head = lru_cache(maxsize=256)(compiled_block), lru_cache(maxsize=256)(compiled_head)
+_eager_head = lru_cache(maxsize=64)(head_beside_compiled_layers)
 
 
 class TransformerStep(msgspec.Struct, frozen=True):
@@ -57,10 +65,29 @@ class TransformerStep(msgspec.Struct, frozen=True):
         run = replace(self._run(WHOLE_LAYER), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
         return self._as_run(_layer(self.any_depth, run, self.widths))
 
-    def head(self) -> TapeBlock:
-        """Return the operators of the final norm, the output head and the loss."""
-        block = _head(self.any_depth, self.tokens, self.widths, self.workload.lora_rank or 0)
-        return _compiled_head(block, self.shape.vocab) if self.compiled else block
+    def head(self) -> tuple[TapeBlock, ...]:
+        """Return the operators of the final norm, the output head and the loss, in one block or in two."""
+        rank, traits = self.workload.lora_rank or 0, self.traits
+        if rank and traits.head_chunk and traits.fp32_logits:
+            chunks = -(-self.sequence // traits.head_chunk)
+            quantised = self.quantised if traits.quantises_head else None
+            whole = _chunked_head(self.any_depth, self.tokens, self.widths, rank, chunks, quantised)
+            return whole, _loss(self.any_depth, self.tokens, chunks)
+        block = _head(self.any_depth, self.tokens, self.widths, rank)
+        if self.compiled and not traits.compiles_head:
+            return (_eager_head(block),)
+        return (_compiled_head(block, self.shape.vocab) if self.compiled else block,)
+
+    @property
+    def traits(self) -> TrainingTraits:
+        """How the engine trains."""
+        return _traits(self.workload)
+
+    @property
+    def quantised(self) -> QuantisedWeights | None:
+        """How GEMMs with 4-bit weights run; None without QLoRA."""
+        traits = self.traits
+        return QuantisedWeights(traits.dequantised_copies, traits.keeps_quantised_inputs) if self.workload.qlora else None
 
     @property
     def compiled(self) -> bool:
@@ -79,14 +106,23 @@ class TransformerStep(msgspec.Struct, frozen=True):
         return LayerRun(
             self.tokens,
             self.sequence,
-            "eager" if self.shape.model_type in EAGER_ONLY else self.workload.attention or "flash",
+            self._attention,
             self.workload.lora_rank or 0,
             lora_projections(self.workload.lora_targets),
             parts,
             self.encoder_tokens,
             self.encoder_sequence,
             self.workload.lora_dropout or 0.0,
+            self.quantised,
+            self.traits.joint_projections,
+            self.traits.expands_heads,
         )
+
+    @property
+    def _attention(self) -> str:
+        if self.traits.writes_capped_scores and self.shape.model_type in SOFT_CAPPED:
+            return "capped"
+        return "eager" if self.shape.model_type in EAGER_ONLY else self.workload.attention or "flash"
 
     @property
     def encoder_sequence(self) -> int:
@@ -97,6 +133,10 @@ class TransformerStep(msgspec.Struct, frozen=True):
     def encoder_tokens(self) -> int:
         """Tokens of the micro-batch in the encoder."""
         return self.encoder_sequence * self.workload.local_batch
+
+
+def _traits(workload: Workload) -> TrainingTraits:
+    return engine_record(workload.engine, workload.year).training
 
 
 def transformer_parts(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
@@ -115,6 +155,7 @@ def _memory_request(workload: Workload) -> Workload:
     precision = workload.precision or "bf16"
     unfused = not workload.optimizer_fused  # Engine and year decide what an unfused optimizer step holds.
     compiled = workload.engine is not None and engine_record(workload.engine).fusion == "inductor"
+    own = _traits(workload) != TrainingTraits()
     return Workload(
         "train",
         "",
@@ -123,8 +164,8 @@ def _memory_request(workload: Workload) -> Workload:
         seq_in=workload.seq_in,
         optimizer=workload.optimizer,
         optimizer_fused=workload.optimizer_fused,
-        engine=workload.engine if unfused or compiled else None,
-        year=workload.year if unfused else None,
+        engine=workload.engine if unfused or compiled or own else None,
+        year=workload.year if unfused or own else None,
         include_optimizer_step=workload.include_optimizer_step,
         checkpointing=workload.checkpointing,
         lora_rank=workload.lora_rank,
@@ -141,6 +182,8 @@ def _memory_request(workload: Workload) -> Workload:
 def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tuple[dict[str, int], float]:
     parallel = workload.parallel
     sequence = -(-(workload.seq_in or shape.max_context) // parallel.cp)
+    if not _traits(workload).ties_head:
+        shape = replace(shape, tied=False)
     step = TransformerStep(
         workload,
         shape,
@@ -170,7 +213,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
     written = [*tables, *layer_weights, *(size for size in head if size != tied)]
     other = _other(step, sum(written)) if parallel == Parallel() else 0
     parameters = [*written, other] if other else written
-    adapters = [size for stretch in stretches[:-1] for size in stretch.block.weights] if rank else []
+    adapters = [size for stretch in stretches for size in stretch.block.weights] if rank else []
     trained = adapters if rank else parameters
     waiting = (in_flight_micro_batches(parallel, workload.accumulation, stage) - 1) * sum(
         stretch.block.entry.size if stretch.checkpointed else stretch.block.saved_bytes for stretch in stretches
@@ -187,9 +230,10 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
             [] if rank else [size for size in tables if size != tied] + ([other] if other else []),
             0 if rank else tied,
             shard_sizes(trained, gradients) if workload.accumulation > 1 else (),
-            sum(shard_sizes([step_temporary(workload, sum(trained), max(trained, default=0))], states)) + _dequantised(step),
+            sum(shard_sizes([step_temporary(workload, sum(trained), max(trained, default=0))], states)),
             {"activations": waiting},
             gradients,
+            _previous_step(step, stretches),
         ),
         pools,
     )
@@ -234,7 +278,7 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
         weights += own
     if stage == parallel.pp - 1:
         own = _head(step.any_depth, 1, widths).weights
-        stretches.append(stretch(step.head(), own, False, own))
+        stretches += [stretch(block, own, False, own) for block in step.head()]
     return stretches, weights
 
 
@@ -254,17 +298,21 @@ def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int
         return [size if size in others or size <= MAX_SMALL_WEIGHT else int(size * (1.0 + copies)) for size in parameters]
     if not step.workload.qlora:
         return list(parameters)
-    width, whole = step.widths.parameter, {*head, *tables}
-    return [
-        size * 2 // width if size in whole or size <= MAX_SMALL_WEIGHT else int(size / width * NF4_BYTES) for size in parameters
-    ]
+    width, whole = step.widths.parameter, [*tables, *(() if step.traits.quantises_head else head)]
+    stored = []
+    for size in parameters:  # Embedding and head may be of one size; each is taken off the list once.
+        quantises = size not in whole and size > MAX_SMALL_WEIGHT
+        if size in whole:
+            whole.remove(size)
+        stored.append(int(size / width * step.traits.nf4_bytes) if quantises else size * 2 // width)
+    return stored
 
 
-def _dequantised(step: TransformerStep) -> int:
-    """Return the bytes of a layer's largest matrix once QLoRA has dequantised it for its GEMM; 0 without QLoRA."""
-    if not step.workload.qlora:
+def _previous_step(step: TransformerStep, stretches: Sequence[BlockRun]) -> int:
+    """Return the bytes of the step before that the loop's logits keep until the forward pass ends: themselves and their graph."""
+    if not step.traits.keeps_last_logits or len(stretches) < 2:
         return 0
-    return step.shape.hidden * max(step.shape.ffn, step.shape.heads * step.shape.head_dim) * step.widths.compute
+    return stretches[-1].block.entry.size + sum(stretch.block.dequantised_inputs for stretch in stretches)
 
 
 def _with_sequence_parallelism(step: TransformerStep, parts: dict[str, int]) -> dict[str, int]:

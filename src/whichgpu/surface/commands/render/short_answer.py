@@ -50,10 +50,13 @@ DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine a
 
 def say_short(session: Session, answer: RecommendAnswer) -> None:
     """Print a recommendation in at most 25 lines of whole words, each line within the terminal's width."""
-    header, rows = _table(session, answer)
-    all_rows = list(rows)
+    names = _columns(answer)
+    all_rows = [
+        [short_cell(name, one, session.language.text, answer.answer) for name in names] for one in answer.candidates[:MAX_ROWS]
+    ]
+    rows = list(all_rows)
     reasons, risks, changes = _reasons(answer.answer), _risks(answer), _changes(answer)
-    steps = [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions, answer.answer)[1:]]
+    steps = [msg("recommend.precision-step", what=step) for step in _steps(answer)]
     purchases = purchase_lines(answer)
     costs = [] if _one_user(answer) or answer.answer.purchase else unit_cost_lines(answer)
     costs += terms_line(answer) if answer.answer.break_even_hours is not None else []
@@ -67,7 +70,7 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
 
     def line_count() -> int:
         texts = _lines(session, [answer.sentence, *under(), last])
-        return len(texts) + tables.text_of(COMPACT, header, rows).count("\n")
+        return len(texts) + tables.text_of(COMPACT, _header(session, answer, names, len(rows)), rows).count("\n")
 
     for part, min_length in (
         (rows, 4), (risks, 1), (changes, 1), (rows, 3), (steps, 1), (reasons, 2), (serve, 0), (rows, 2),
@@ -80,6 +83,7 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
     while line_count() > MAX_LINES and len(rows) > fitting_rows:
         rows.pop()
     session.say(answer.sentence)
+    header = _header(session, answer, names, len(rows))
     COMPACT(session.out, header, [[session.language.localize(cell) for cell in row] for row in rows])
     for message in (*under(), last):
         session.say(message)
@@ -96,20 +100,28 @@ def say_brief(session: Session, answer: RecommendAnswer) -> None:
         session.out.write(session.language.render(message) + "\n")
 
 
-def _table(session: Session, answer: RecommendAnswer) -> tuple[list[str], list[list[str]]]:
-    """Return heading and rows of a table that fits 80 columns: GPUs, seller, speed and cost of the first candidates."""
-    best, language = answer.answer, session.language
+def _columns(answer: RecommendAnswer) -> list[str]:
+    """Return the names of the columns of a table that fits 80 columns: GPUs, seller, speed and cost."""
     names = [name for name in columns(answer) if name not in DROPPED_COLUMNS]
-    candidates = answer.candidates[:MAX_ROWS]
     if _one_user(answer):  # One user has no request rate, and no tokens of others to share the cost.
         names = ["month-alone" if name == "month" else name for name in names if name != "stands"]
-    if best.purchase is None:
+    if answer.answer.purchase is None:
         names.insert(1, "seller")
-    rows = [[short_cell(name, one, language.text, best) for name in names] for one in candidates]
-    header = {name: short_heading(name, best, language) for name in names}
-    if any(has_older_price(one, best) for one in candidates):
-        header |= {"seller": language.text("recommend.column-seller-aged")}
-    return [header[name] for name in names], rows
+    return names
+
+
+def _header(session: Session, answer: RecommendAnswer, names: Sequence[str], rows: int) -> list[str]:
+    """Return the headings of a table of the first `rows` candidates, some of which may have older prices than the answer."""
+    aged = any(has_older_price(one, answer.answer) for one in answer.candidates[:rows])
+    aged_name = {"seller": "seller-aged"} if aged else {}
+    return [short_heading(aged_name.get(name, name), answer.answer, session.language) for name in names]
+
+
+def _steps(answer: RecommendAnswer) -> tuple[Message, ...]:
+    """Return lines on the answer's precision, if it is not the published one, and on those that would save more."""
+    precisions = [one.precision for one in answer.precisions]
+    first = precisions.index(answer.answer.precision) if answer.answer.precision in precisions else 0
+    return step_messages(answer.precisions, answer.answer)[max(1, first) :]
 
 
 def _one_user(answer: RecommendAnswer) -> bool:

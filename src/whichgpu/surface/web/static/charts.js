@@ -2,6 +2,7 @@
 import { startControls } from "./controls.js";
 import { say, word } from "./say.js";
 
+const [LEGEND_LEFT, LETTER, LEGEND_GAP] = [120, 7, 30]; // pixels beside the legend, of a letter, and between two entries
 let bundle = null;
 const views = new Map();
 
@@ -52,10 +53,13 @@ function sized(spec, place) {
   const width = Math.max(240, place.clientWidth);
   const narrow = width < 480;
   const names = [spec, ...(spec.layer ?? [])].flatMap((part) => part.encoding?.color?.scale?.domain ?? []);
-  const most = names.some((name) => String(name).length > 14) ? 1 : 2; // columns of the legend on a narrow screen
+  const longest = Math.max(1, ...names.map((name) => String(name).length));
+  const room = Math.floor((width - LEGEND_LEFT) / (LETTER * longest + LEGEND_GAP));
+  const most = narrow ? (longest > 14 ? 1 : 2) : Math.max(1, room); // columns of the legend
   const legend = { ...spec.config.legend, columns: narrow ? most : undefined, labelLimit: narrow ? 220 : 260 };
   const axis = { ...spec.config.axis, labelLimit: narrow ? 110 : 200 };
-  const fitting = narrow ? JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? most : value)) : spec;
+  const columns = (value) => (narrow ? most : Math.min(value, most));
+  const fitting = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? columns(value) : value));
   return { ...fitting, width, config: { ...spec.config, legend, axis } };
 }
 

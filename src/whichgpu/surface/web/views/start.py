@@ -43,6 +43,7 @@ EXAMPLES = (
     "fine-tune llama-3.1-8b with qlora at home for $1000",
     "rent a gpu to train resnet50 in 24 hours",
 )
+PAGE_NAMES = {"offers": "prices"}  # Pages of commands by another name.
 FIGURES = 3  # Figures of an answer in a card.
 COLUMNS = ("question", "gpus", "gpu", "url", "sentence")
 
@@ -77,14 +78,15 @@ def start(page: Page) -> PageContent:
             unread = UsageError("unread-quantity", message, msg("hint.unread-quantity"))
             return error_content("start.html", context, unread, page, (SENTENCE,))
         fields = dict(question.fields)
-        if "task" in fields:
+        if "task" in fields and question.command == "recommend":
             fields["task"] = task_of_question(fields["task"], fields)
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
-        answered = fields if "model" in fields else {**fields, "any_model": True}
+        is_mix = question.command == "recommend" and "model" not in fields
+        answered = {**fields, "any_model": True} if is_mix else fields
         if question.ignored:  # The answer's page names the words that it does not depend on.
             answered = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}
-        url = _url(answered, page, question.command)
+        url = _url(answered, page, PAGE_NAMES.get(question.command, question.command))
         document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "url": url}
         return PageContent("start.html", context, document=document, location=url)
     rows = [[row.get(name, "") for name in COLUMNS] for row in document["answers"]]

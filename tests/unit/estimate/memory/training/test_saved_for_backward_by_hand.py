@@ -57,7 +57,9 @@ def test_norms_by_family() -> None:
     wide = 256 + 4 + 256  # Gemma's weight is applied in fp32
     assert saved_bytes(replace(TINY, model_type="gemma")) == 2 * (wide + NORMED) + FUSED + GATED
     assert saved_bytes(replace(TINY, model_type="gemma2", norms=4)) == 2 * (wide + NORMED) + 2 * wide + FUSED + GATED
-    assert saved_bytes(replace(TINY, parallel_block=True)) == RMS + NORMED + FUSED + GATED
+    assert saved_bytes(replace(TINY, parallel_block=True, norms=1)) == RMS + NORMED + FUSED + GATED
+    # GPT-NeoX normalises the inputs of attention and MLP apart, but both from the same tensor, cast to fp32 for each.
+    assert saved_bytes(replace(TINY, parallel_block=True, norms=2)) == 2 * (RMS + NORMED) + FUSED + GATED
     of_heads = (256 + 4 + H) + (64 + 4 + K)  # of queries and keys
     assert saved_bytes(replace(TINY, qk_norm=True)) == 2 * (RMS + NORMED) + of_heads + FUSED + GATED
     # BERT normalises sums; inputs are saved by the first GEMMs

@@ -179,7 +179,8 @@ def test_the_weights_of_a_layer_are_its_parameters() -> None:
     biased = [(H * Q + Q) * 2, *[(H * K + K) * 2] * 2, (Q * H + H) * 2, (H * F + F) * 2, (F * H + H) * 2]
     assert sorted(block(plain).weights) == sorted([*[2 * H * 2] * 2, *biased])
     assert len(block(replace(TINY, norms=4)).weights) == len(block().weights) + 2
-    assert len(block(replace(TINY, parallel_block=True)).weights) == len(block().weights) - 1
+    assert len(block(replace(TINY, parallel_block=True, norms=1)).weights) == len(block().weights) - 1
+    assert sorted(block(replace(TINY, parallel_block=True, norms=2)).weights) == sorted(block().weights)
     assert sorted(block(replace(TINY, qk_norm=True)).weights) == sorted([*block().weights, Q * 2, K * 2])
     joined = replace(plain, model_type="gpt2")
     assert (H * 3 * Q + 3 * Q) * 2 in block(joined).weights
