@@ -26,7 +26,7 @@ PASSED_ON_WITHOUT_DELTA = (2.0, 2.0, 3.0)
 # Framework calls of a recurrence that the host launches: eight Triton kernels (14 in the backward pass), each as long as four of
 # PyTorch's own calls (vLLM 0.26 and flash-linear-attention 0.6 beside an H200); a fused kernel and the states' copies around it.
 SCAN_CALLS = {"chunked": 32.0, "fused": 8.0}
-GRADIENT_CALLS = 14.0 / 8.0
+GRADIENT_CALLS = 14.0 / 8.0  # kernels of the backward pass for each of the forward pass
 GRADIENT_PRODUCTS = 3.0  # products of the backward pass for each of the forward pass: two gradients, and the states again
 
 
