@@ -29,7 +29,8 @@ Made by `python -m benchmarks.hybrid_training`. Qwen3.5 with random weights on o
 PyTorch 2.11, flash-linear-attention 0.6 with its convolution, all weights trained in bf16 with fused AdamW. Medians of six
 steps. flash-linear-attention refuses the gradient kernel of this Triton because its results may be wrong on Hopper; the check
 was taken out, since only time and memory are read here. No fit saw these rows. "Inside" says whether the 90% range of the time
-holds what was measured. A profile of one step (4B, two sequences) had shown which operators the layers run.
+holds what was measured. A profile of one step (4B, two sequences) had shown
+which operators the layers run, and the smallest step what launching Triton kernels costs the host.
 """
 
 

@@ -54,10 +54,13 @@ def test_at_a_high_rate_prefill_on_new_and_decode_on_old_gpus_has_the_highest_ca
     answer = best_designs(traced, 60.0, BUDGET)
     best, alone = answer.best, [one for one in answer.designs if len(one.gpus) == 1]
     assert best.disaggregated
-    readers = {one.gpu: one.gpus for one in best.groups if one.role == "prefill"}
-    writers = {one.gpu: one.gpus for one in best.groups if one.role == "decode"}
-    assert readers.get(NEW, 0) > 2 * readers.get(OLD, 0)
-    assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
+    gpus = {
+        (role, gpu): sum(one.gpus for one in best.groups if (one.role, one.gpu) == (role, gpu))  # in groups of several layouts
+        for role in ("prefill", "decode")
+        for gpu in (NEW, OLD)
+    }
+    assert gpus["prefill", NEW] > 2 * gpus["prefill", OLD]
+    assert gpus["decode", OLD] > 2 * gpus["decode", NEW]
     assert {one.name for one in alone} >= {NEW, OLD}
     assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in answer.designs)
     # per dollar against each GPU type alone and aggregated, and at equal budget against any GPU type alone

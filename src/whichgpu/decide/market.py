@@ -16,6 +16,7 @@ from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.places.distance import RoundTrips
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Constraints
@@ -33,7 +34,6 @@ DAY = 86400.0  # seconds
 MOVING_DAYS, LASTING_DAYS = 365, 400
 MARKETPLACE = "marketplace"
 Bools = NDArray[np.bool_]
-RoundTrips = Mapping[tuple[str, str], float]  # round trip in seconds, by provider and region
 # A day's price table with derived discounts, the step lists of sustained-use discounts, and each row's index into these or -1.
 PricesOfDay = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
 _PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)

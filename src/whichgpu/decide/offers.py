@@ -20,12 +20,12 @@ from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.live.overlay import read_overlay
 from whichgpu.catalog.live.stored_offers import StoredOffers, cheapest_live_offers
-from whichgpu.catalog.places.distance import city_point, round_trip
+from whichgpu.catalog.places.distance import round_trips
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS, SELLERS, SERVICE_SELLERS, Constraints, Owned
-from whichgpu.decide.market import Market, RoundTrips, market
+from whichgpu.decide.market import Market, market
 from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
 from whichgpu.price.card_prices import CardPrice
@@ -70,7 +70,7 @@ def select_offers(
         server_cards=reliable and not query.gpu,
     )  # fmt: skip
     card_prices = card_prices_given(query.price, catalog, exchanger)
-    trips = _round_trips(query.near, catalog)
+    trips = round_trips(query.near, catalog.regions, catalog.latencies) if query.near is not None else None
     if query.buy:
         offers, purchase = offers_to_buy(catalog, day, power_price, card_prices, exchanger)
         if not offers:
@@ -180,12 +180,3 @@ def _seconds(value: float | str | None) -> float | None:
 
 def _gigabytes(value: int | str | None) -> float:
     return (parse_bytes(value) if isinstance(value, str) else value or 0) / 1e9
-
-
-def _round_trips(near: str | None, catalog: Catalog) -> RoundTrips | None:
-    """Return round trips in seconds from a city to every region, by provider and region; None if no city is given."""
-    if near is None:
-        return None
-    city, point = city_point(catalog.regions, near)
-    trips = {(one.provider, one.region): round_trip(city, point, one, catalog.latencies) for one in catalog.regions}
-    return {key: trip.value for key, trip in trips.items() if trip is not None}

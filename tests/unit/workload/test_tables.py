@@ -33,6 +33,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 # Layers times width of the key biases, constants that EVA joins to the trained biases of queries and values.
 KEY_BIASES = {"eva02_tiny": 12 * 192, "eva02_small": 12 * 384, "eva_giant": 40 * 1408, "eva_large": 24 * 1024}
+KEY_BIASES |= {"vit_base_patch16_rope": 12 * 768, "vit_medium_patch16_rope": 12 * 512}  # built from EVA's blocks
 FROZEN = ("detr_", "retinanet_resnet50", "fcos_")  # The first stages of their ResNet are not trained.
 PASSES = {f"{what}/{precision}" for what in ("train", "infer") for precision in ("fp32", "amp", "bf16")}
 # torchvision's own counts; the auxiliary heads of GoogLeNet and Inception are trained too.

@@ -23,6 +23,7 @@ from whichgpu.decide.plan.plan_answer import CurvePoint, money
 from whichgpu.decide.plan.question import PlanQuestion, to_document
 from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.search import SolvedPlan, search_plan
+from whichgpu.decide.plan.solver.starts import starts_of
 from whichgpu.estimate.lookup_cache import LookupCache
 
 POINT_GAP = 0.02  # Relative optimality gap at which the solver stops for one plan of a sweep (set by judgement).
@@ -93,8 +94,9 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
         return PricedPoint()
     if isinstance(plan, Refusal):
         return PricedPoint()
-    solution = plan.trial.solution
-    return PricedPoint(round(solution.bill, 6), round(solution.gap, 6), solution.max_gpus(plan.trial.formulation.problem))
+    solution, formulation = plan.trial.solution, plan.trial.formulation
+    bill = solution.bill + starts_of(formulation, solution, plan.inputs.constraints.run_settings.startup).cost
+    return PricedPoint(round(bill, 6), round(solution.gap, 6), solution.max_gpus(formulation.problem))
 
 
 @lru_cache(maxsize=4)

@@ -17,6 +17,7 @@ from whichgpu.base.units import parse_bytes, parse_seconds
 from whichgpu.catalog.currency import DOLLAR
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus
 from whichgpu.catalog.places.distance import city_point
+from whichgpu.catalog.places.user_places import user_places
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.filters import machines_named, places_named, provider_named
@@ -34,7 +35,9 @@ BY_LIST: Mapping[str, Lookup] = {
 }  # fmt: skip
 BY_FIELD: Mapping[str, Lookup] = {
     "region": places_named,
-    "near": lambda catalog, name: city_point(catalog.regions, name),
+    "near": lambda catalog, name: [
+        city_point(catalog.regions, one) for one in [each.name for each in user_places(name)] or [name]
+    ],
     "needs": lambda catalog, name: check_supports((name,), catalog.gpus),
     "owned": lambda catalog, name: find_gpu(catalog, split_count(name)[1]),
 }

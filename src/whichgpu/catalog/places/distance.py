@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from math import asin, cos, radians, sin, sqrt
 
 from whichgpu.base.errors import UsageError
@@ -19,6 +19,7 @@ FIBRE_KM_S = 200_000.0  # speed of light in glass, two thirds of that in vacuum
 DETOUR, ROUTERS_S = (1.1, 1.6, 2.5), (0.001, 0.003, 0.020)
 
 Point = tuple[float, float]
+RoundTrips = Mapping[tuple[str, str], float]  # round trip in seconds, by provider and region
 
 
 def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
@@ -66,3 +67,10 @@ def round_trip(city: str, point: Point, region: Region, measured: Iterable[Measu
     there_and_back = 2 * distance_km(point, (region.latitude, region.longitude)) / FIBRE_KM_S
     low, value, high = (round(there_and_back * detour + routers, 4) for detour, routers in zip(DETOUR, ROUTERS_S, strict=True))
     return Figure(value, low, high, "s", "modelled", region.sources)
+
+
+def round_trips(near: str, regions: Sequence[Region], measured: Sequence[MeasuredLatency]) -> RoundTrips:
+    """Return round trips in seconds from a typed city to every region whose place is known, by provider and region."""
+    city, point = city_point(regions, near)
+    trips = {(one.provider, one.region): round_trip(city, point, one, measured) for one in regions}
+    return {key: trip.value for key, trip in trips.items() if trip is not None}

@@ -17,13 +17,14 @@ from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
 from whichgpu.decide.plan.inputs import StageProgress
-from whichgpu.decide.plan.notes import assumptions, nearest_objective, warnings
-from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money
+from whichgpu.decide.plan.notes import assumptions, nearest_objective, places_served, warnings
+from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money, proof
 from whichgpu.decide.plan.plan_rows import AnswerRows
 from whichgpu.decide.plan.question import echo
 from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
 from whichgpu.decide.plan.search import SolvedPlan
 from whichgpu.decide.plan.simulate import SimulatedModel, replica_range, simulate_model
+from whichgpu.decide.plan.solver.starts import start_messages, starts_of
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.sellers import cite_sources
 from whichgpu.price.terms import MONTH_HOURS
@@ -37,21 +38,24 @@ def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: Stag
     """Return the answer of a solved plan; `curve` has its cost at other loads or objectives. Commands are added later."""
     question, inputs, trial = plan.question, plan.inputs, plan.trial
     solution, formulation, currency = trial.solution, trial.formulation, inputs.constraints.currency
-    rows = AnswerRows(formulation, solution, inputs.market, currency)
+    starts = starts_of(formulation, solution, inputs.constraints.run_settings.startup)
+    rows = AnswerRows(formulation, solution, inputs.market, currency, starts)
     groups, bill, jobs = rows.groups(), rows.bill(), rows.jobs()
     simulation = _checks(plan)
-    cost = _cost(groups, solution.bill, currency)
+    bill_per_hour = solution.bill + starts.cost
+    cost = _cost(groups, bill_per_hour, currency)
+    gap = max(0.0, 1.0 - solution.bound / (solution.cost + starts.cost)) if solution.cost > 0 else 0.0
     names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
     return PlanAnswer(
         request=echo(question),
         as_of=inputs.constraints.day.isoformat(),
-        sentence=with_failure(_sentence(plan, groups, cost), simulation),
+        sentence=with_failure(_sentence(plan, groups, cost, gap), simulation),
         cost_per_hour=cost,
-        cost_per_month=money(solution.bill * MONTH_HOURS, currency),
-        cost=money(solution.bill * question.horizon, currency),
+        cost_per_month=money(bill_per_hour * MONTH_HOURS, currency),
+        cost=money(bill_per_hour * question.horizon, currency),
         horizon_hours=question.horizon,
         bound=money(max(0.0, solution.bound - solution.change), currency),
-        gap=solution.gap,
+        gap=gap,
         optimum_per_hour=money(max(0.0, trial.optimum - solution.change), currency),
         headroom=trial.headroom,
         groups=groups,
@@ -71,7 +75,11 @@ def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: Stag
         program=solution.program_columns,
         seconds=solution.seconds,
         assumptions=tuple(assumptions(plan)),
-        warnings=tuple(warnings(plan, simulation, groups, (*bill, *jobs))),
+        warnings=(
+            *warnings(plan, simulation, groups, (*bill, *jobs)),
+            *start_messages(formulation, solution, starts, currency),
+            *(places_served(inputs.reach, groups) if inputs.reach else ()),
+        ),
         sources=_sources(plan, bill),
         changes=_changes(plan, rows.busiest),
         roles=roles_of(plan, progress) if question.roles else None,
@@ -92,7 +100,7 @@ def _cost(groups: Sequence[GroupRow], bill: float, currency: str) -> Cost:
     return Cost(amount(bill), amount(bill * min(1.0, low / middle)), amount(bill * max(1.0, high / middle)), currency)
 
 
-def _sentence(plan: SolvedPlan, groups: Sequence[GroupRow], cost: Cost) -> Message:
+def _sentence(plan: SolvedPlan, groups: Sequence[GroupRow], cost: Cost, gap: float) -> Message:
     kinds: dict[str, int] = {}
     for row in groups:
         name = f"{row.gpu_name} ({row.provider})" if row.provider != "owned" else row.gpu_name
@@ -103,12 +111,13 @@ def _sentence(plan: SolvedPlan, groups: Sequence[GroupRow], cost: Cost) -> Messa
         "hour": significant(float(cost.amount)),
         "month": significant(float(cost.amount) * MONTH_HOURS),
         "currency": cost.currency,
-        "gap": f"{plan.trial.solution.gap:.1%}",
+        "proof": proof(gap),
     }
     if not served:
         return msg("plan.sentence-jobs", n=len(plan.question.jobs), **values)
     what = tuple(f"{n}x {name}" for name, n in kinds.items())
-    return msg("plan.sentence", what=what, served=served, free=f"{plan.trial.headroom:.0%}", **values)
+    id = "plan.sentence" if plan.trial.formulation.problem.levels == 1 else "plan.sentence-hours"
+    return msg(id, what=what, served=served, free=f"{plan.trial.headroom:.0%}", **values)
 
 
 def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:

@@ -14,7 +14,7 @@ from whichgpu.decide.configurations.capacity_bound import BUSIEST
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.solver.problem import Bools, Floats
-from whichgpu.decide.plan.traffic import Bucket
+from whichgpu.decide.plan.traffic import CACHE_SIZES, Bucket
 from whichgpu.decide.roles.worker_rates import Requests, WorkerRates, decode_rates, prefill_rates
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import divides_evenly
@@ -148,11 +148,16 @@ def _of_degree(
     longest = np.array([float(bucket.most_tokens) for bucket in buckets])
     batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
     decode_pass = inference_pass(workload, shape, devices, batch, 1.0, context)
-    prefill_pass = inference_pass(workload, shape, devices, np.ones(len(buckets)), prompts, None)
-    decode, prefill = (pass_breakdown(workload, one, devices).wall for one in (decode_pass, prefill_pass))
+    decode = pass_breakdown(workload, decode_pass, devices).wall
+    prefill = np.zeros((len(able), len(buckets)))
+    cached = np.array([_cached_tokens(workload, buckets, limit) for limit in limits if limit is not None])
+    for tokens in np.unique(cached, axis=0):
+        prefill_pass = inference_pass(workload, shape, devices, np.ones(len(buckets)), prompts - tokens, None, tokens)
+        mine = (cached == tokens).all(axis=1)
+        prefill[mine] = np.broadcast_to(pass_breakdown(workload, prefill_pass, devices).wall, prefill.shape)[mine]
     size = (len(able), len(BATCHES), len(buckets))
     decodes = iter(np.broadcast_to(decode, (size[0], size[1] * size[2])).reshape(size))
-    prefills = iter(np.broadcast_to(prefill, (len(able), len(buckets))))
+    prefills = iter(prefill)
     requests, replicas = Requests(prompts, outputs, longest), []
     for kind, limit, split in zip(kinds, limits, disaggregate, strict=True):
         if limit is None:
@@ -163,6 +168,15 @@ def _of_degree(
         if split:
             replicas[-1] += _workers(workload, shape, kind, limit, steps, prompt_seconds, requests, objectives)
     return replicas
+
+
+def _cached_tokens(workload: Workload, buckets: Sequence[Bucket], limits: SchedulerLimits) -> Floats:
+    """Return the mean input tokens of each bucket in a replica's prefix cache: the share stated, or what the trace's share."""
+    size = sum(limits.cache_tokens >= one for one in CACHE_SIZES) if limits.prefix_caching else 0
+    shared = np.array([one.cached[size - 1] if size and one.cached else 0.0 for one in buckets])
+    prompts = np.array([max(1.0, bucket.prompt) for bucket in buckets])
+    tokens: Floats = np.minimum(np.maximum((workload.prefix_hit or 0.0) * prompts, shared), prompts - 1.0)
+    return tokens
 
 
 def _workers(

@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import parse_money
+from whichgpu.base.units import format_seconds
 from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu, find_gpus
+from whichgpu.catalog.places.user_places import Reach, reach_of, user_places
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
@@ -26,11 +28,12 @@ from whichgpu.decide.constraints import Constraints, Owned, Risk
 from whichgpu.decide.market import Market, quota_offer
 from whichgpu.decide.offers import select_offers
 from whichgpu.decide.plan.question import OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
-from whichgpu.decide.plan.refusal import Refusal
+from whichgpu.decide.plan.refusal import Refusal, Relaxation
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.plan.solver.problem import AccountLimit, CurrentFleet, Job, Quota
 from whichgpu.decide.plan.supply import GpuPool, Supply, owned_pools, rented_pools
 from whichgpu.decide.plan.traffic import DEFAULT_RATE, MAX_CLASSES, MAX_CLASSES_OF_SEVERAL, model_traffic
+from whichgpu.decide.relax import rounded_up
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.lookup_cache import LookupCache
@@ -76,6 +79,7 @@ class PlanInputs(msgspec.Struct, frozen=True):
     market: Market
     assumptions: tuple[Message, ...]
     catalog: Catalog
+    reach: Reach | None = None  # if users are in several places
 
     @property
     def risk(self) -> Risk:
@@ -93,7 +97,10 @@ def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StagePro
     catalog = sources.lookups.catalog
     models = served_models(question, sources.lookups, progress)
     progress("estimates", 0.0)
-    filters: dict[str, Any] = dict(question.filters)
+    reach = reach_of(question.filter_texts.get("near"), question.filter_texts.get("max_latency"), catalog)
+    filters: dict[str, Any] = {
+        name: value for name, value in question.filters.items() if reach is None or name not in ("near", "max_latency")
+    }
     engine = None if question.jobs else _common_engine(models)
     offers = select_offers(
         Requirements(**filters),
@@ -105,7 +112,7 @@ def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StagePro
     )
     models = tuple(replace(one, day=sources.day, quality=offers.constraints.quality) for one in models)
     jobs = tuple(_planned_job(one, sources.lookups) for one in question.jobs)
-    return PlanInputs(models, jobs, offers.constraints, offers.market, offers.assumptions, catalog)
+    return PlanInputs(models, jobs, offers.constraints, offers.market, offers.assumptions, catalog, reach)
 
 
 def _common_engine(models: Sequence[ServedModel]) -> Engine | None:
@@ -120,11 +127,13 @@ def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageP
     for place, path in enumerate(traces):
         cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
     models, occurrences = [], Counter[str]()
-    max_classes = MAX_CLASSES if len(question.models) == 1 else MAX_CLASSES_OF_SEVERAL
+    places = {one.name: one.share for one in user_places(question.filter_texts.get("near"))}
+    max_classes = MAX_CLASSES if len(question.models) == 1 and not places else MAX_CLASSES_OF_SEVERAL
     for one in question.models:
         occurrences[one.name] += 1
         name = one.name if occurrences[one.name] == 1 else f"{one.name} ({occurrences[one.name]})"
-        models.append(_served_model(one, name, question.seed, lookups, max_classes))
+        served = _served_model(one, name, question.seed, lookups, max_classes)
+        models.append(replace(served, traffic=served.traffic.by_place(places)))
     return tuple(models)
 
 
@@ -164,13 +173,31 @@ def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply | Refusal:
     # Old spot prices count if the user allows an age of prices, or accepts spot only.
     old_spot = constraints.max_age is not None or set(constraints.terms) == {"spot"}
     spot = "spot" in constraints.terms
-    rented = rented_pools(inputs.market, catalog, constraints, question.horizon, spot, old_spot)
+    rented = rented_pools(inputs.market, catalog, constraints, question.horizon, spot, old_spot, inputs.reach)
+    if inputs.reach is not None and (too_far := _too_far(inputs.reach, (*own, *rented.pools), len(inputs.market.rows))):
+        return too_far
     if not (own or rented.pools):
         rejected = {**inputs.market.rejected, "seller": rented.avoided}
         counts = {name: count for name, count in rejected.items() if count}
         reasons = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=n) for name, n in counts.items())
         return Refusal(reasons, counts)
     return replace(rented, pools=(*own, *rented.pools))
+
+
+def _too_far(reach: Reach, pools: Sequence[GpuPool], offers: int) -> Refusal | None:
+    """Return the refusal if some city of users has no machine within the longest round trip allowed, with the shortest one."""
+    unreached = [
+        (one.name, min(trips.values(), default=np.inf))
+        for place, (one, trips) in enumerate(zip(reach.places, reach.trips, strict=True))
+        if not any(pool.owned or pool.reach[place] for pool in pools)
+    ]
+    if not unreached:
+        return None
+    limit, needed = format_seconds(reach.limit), rounded_up(max(seconds for _, seconds in unreached))
+    reasons = tuple(msg("plan.no-region", place=name, limit=limit) for name, _ in unreached)
+    value = f"{needed * 1000:g}ms"
+    change = Relaxation(msg("plan.relax-goal", flag="--max-latency", value=value), "max_latency", {"max_latency": value})
+    return Refusal(reasons, {"max-latency": offers}, (change,))
 
 
 def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned:

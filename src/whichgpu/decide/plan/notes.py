@@ -8,10 +8,11 @@ from datetime import date
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import format_duration, format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.offer import STALE_DAYS
+from whichgpu.catalog.places.user_places import Reach
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.decide.plan.margins import HEADROOMS, late_rates
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
@@ -87,6 +88,8 @@ def _model_assumptions(model: ServedModel) -> Iterator[Message]:
         yield msg("assumed.sequence", seq_in=workload.seq_in or 0, seq_out=workload.seq_out or 0)
     if "rate" not in stated and traffic.trace is None and traffic.peak_of == "rate":
         yield msg("assumed.rate", rate=significant(traffic.peak))
+    if traffic.hash_tokens:
+        yield msg("assumed.plan-prefixes", model=model.name)
     if not model.objectives.any:
         yield msg("assumed.plan-no-goals", model=model.name)
 
@@ -98,6 +101,9 @@ def warnings(
     yield from _traffic_warnings(plan)
     yield from _simulation_warnings(plan)
     yield from _late_warnings(plan)
+    settings = plan.inputs.constraints.run_settings
+    if settings.interruptions and any(one.term == "spot" for one in priced):
+        yield msg("plan.spot-risk", hours=significant(1.0 / settings.interruptions), time=format_duration(settings.startup))
     yield from _range_warnings(plan, simulation)
     yield from dict.fromkeys(_engine_warnings(plan, groups))
     yield from _stale_prices(plan.inputs.constraints.day, priced)
@@ -197,3 +203,14 @@ def nearest_objective(trial: PlanTrial) -> list[Message]:
     one = min(near, key=lambda each: each.margin)
     id = "plan.breaks-goal" if one.margin >= 0 else "plan.breaks-goal-missed"
     return [msg(id, model=one.model, goal=msg(f"plan.goal-{one.worst}"), margin=f"{abs(one.margin):.0%}")]
+
+
+def places_served(reach: Reach, groups: Sequence[GroupRow]) -> Iterator[Message]:
+    """Yield, for each city of users, the regions that serve it, with their round trips."""
+    for place, trips in zip(reach.places, reach.trips, strict=True):
+        serving = (row for row in groups if any(one.place == place.name for one in row.serves))
+        regions = dict.fromkeys((row.provider, row.region) for row in serving)
+        where = tuple(
+            f"{' '.join(key)} ({format_seconds(trips[key])})" if key in trips else msg("plan.place-owned") for key in regions
+        )
+        yield msg("plan.place", place=place.name, share=f"{place.share:.0%}", regions=where)

@@ -15,6 +15,7 @@ from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidate import Cost
 from whichgpu.workload.workload import Parallel
 
+MIN_GAP = 0.0005  # A smaller gap, as a share of the cost, is shown as none.
 MAX_PROBABILITY = 0.95  # No higher probability is stated: that of the slow end of a 90% range.
 
 
@@ -24,6 +25,7 @@ class Serves(msgspec.Struct, frozen=True):
     bucket: str
     share: float
     rate: float
+    place: str = ""  # city of the users, if they are in several
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,6 +236,11 @@ def format_range(figure: Figure) -> Message:
     """Return a message with a time in seconds and its 90% range."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
+
+
+def proof(gap: float) -> Message:
+    """Return how far the cost is proven to be from the least possible: `gap` is the share that might be saved."""
+    return msg("plan.least") if gap < MIN_GAP else msg("plan.saving", gap=f"{gap:.1%}")
 
 
 def money(value: float, currency: str) -> Money:

@@ -20,6 +20,7 @@ from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.marginal import added_replica, saving
 from whichgpu.decide.plan.solver.problem import Solution
+from whichgpu.decide.plan.solver.starts import Starts
 from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
@@ -37,6 +38,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
     solution: Solution
     market: Market
     currency: str
+    starts: Starts
 
     @property
     def busiest(self) -> int:
@@ -74,7 +76,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         count, tp = int(self.solution.counts[level, j]), column.replica.tp
         option, machines, price = self._machines_of(j)
         step_range = replica_range(model.request, gpu_pool, column.replica)
-        start = formulation.first_buckets[column.model]
+        start, buckets = formulation.first_buckets[column.model], model.traffic.buckets
         rates = problem.demand[level] * shares
         rate = float(rates.sum())
         memory = replica_memory(model.request, column.replica, gpu_pool.gpu)
@@ -96,7 +98,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
             utilisation=busy,
             cost_per_hour=Cost(amount, low, high, self.currency),
             serves=tuple(
-                Serves(model.traffic.buckets[b - start].name, float(shares[b]), float(rates[b]))
+                Serves(buckets[b - start].name, float(shares[b]), float(rates[b]), buckets[b - start].place)
                 for b in np.flatnonzero(shares > MIN_SHARE).tolist()
             ),
             copies_by_level=tuple(int(n) * column.replicas for n in self.solution.counts[:, j]),
@@ -167,7 +169,8 @@ class AnswerRows(msgspec.Struct, frozen=True):
         for quota in problem.quotas:
             if p in quota.pools and self._gpus(level, quota.pools) + uses > quota.limit:
                 return "plan.because-quota"
-        return "plan.because-whole"
+        kinds = self.solution.gpus_by_kind(problem, level)
+        return "plan.because-whole" if len(kinds) > 1 else "plan.because-whole-alone"
 
     def _gpus(self, level: int, pools: frozenset[int] | set[int] | None = None) -> int:
         return self.solution.gpus_at(self.formulation.problem, level, pools)
@@ -182,6 +185,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         for (p, w), counts in by_option.items():
             gpu_pool, option = self.formulation.gpu_pools[p], problem.pools[p].options[w]
             spent = option.price * (max(counts) if option.committed else float(np.dot(counts, problem.hours)))
+            spent += self.starts.costs.get((p, w), 0.0)
             rows.append(
                 BillRow(
                     **self._offer(gpu_pool, w),

@@ -16,7 +16,7 @@ from whichgpu.base.units import significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.plan.comparisons import alone_rows
 from whichgpu.decide.plan.first_failure import breaks_load
-from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, LevelRow, PlanAnswer, Serves, money
+from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, LevelRow, PlanAnswer, Serves, money, proof
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.decide.plan.question import PlanQuestion, echo
 from whichgpu.decide.plan.refusal import Refusal, named_buckets, no_answer, servable_share, try_to_solve
@@ -55,7 +55,7 @@ def plan_profiles(question: PlanQuestion, day: date, command: Callable[[PlanQues
             month=significant(solution.cost * MONTH_HOURS),
             served=(msg("plan.traffic", rate=significant(rate), model=profiles.name),),
             currency=CURRENCY,
-            gap=f"{solution.gap:.1%}",
+            proof=proof(solution.gap),
             free=f"{problem.headroom:.0%}",
         ),
         cost_per_hour=_exact_cost(solution.cost),

@@ -31,8 +31,9 @@ MAX_OWNED = 1e4  # GPUs of a kind; if even this many give no plan, the number ow
 class Relaxation(msgspec.Struct, frozen=True):
     """A change of one part of the question after which there may be a plan: a sentence for the user, the part, and new values.
 
-    `part` is goals, headroom, budget, quota, owned, deadline or rate. `values` has for goals the seconds by model and objective;
-    for quota, owned and deadline the new number by name; for budget the new text; for rate the share that can be served.
+    `part` is goals, headroom, budget, max_latency, quota, owned, deadline or rate. `values` has for goals the seconds by model
+    and objective; for quota, owned and deadline the new number by name; for budget and max_latency the new text; for rate the
+    share that can be served.
     """
 
     message: Message | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term
 MAX_TRIALS = 8  # At most this many plans are tried for one refusal.
 MAX_PAIRS = 2  # At most this many first changes are combined with a second one.
 TRIAL_SECONDS = 5.0  # Solver seconds in one trial.
-ALL_SECONDS = 20.0  # No further trial starts after this many seconds.
+ALL_SECONDS = 20.0  # No further trial starts after this many processor seconds.
 TOGETHER = "plan.relax-together"
 
 
@@ -36,7 +36,7 @@ class RelaxationTrials(msgspec.Struct, frozen=True):
     question: PlanQuestion
     models: Sequence[ServedModel]
     sources: PlanSources
-    until: float  # time on the monotonic clock after which no trial starts
+    until: float  # processor time after which no trial starts
 
     def attempt(self, question: PlanQuestion) -> Refusal | bool:
         """Plan another question: return True if answered, False if its simulation misses the objectives, else the refusal."""
@@ -58,7 +58,7 @@ def relaxed_refusal(
     `command` returns the command line of a question, or None if flags cannot express it.
     """
     models = served_models(question, sources.lookups)
-    trials = RelaxationTrials(question, models, sources, monotonic() + ALL_SECONDS)
+    trials = RelaxationTrials(question, models, sources, process_time() + ALL_SECONDS)
     change = _first_change(refusal, trials)
     if change is None:
         return no_answer(refusal)
@@ -72,7 +72,7 @@ def _first_change(refusal: Refusal, trials: RelaxationTrials, pairs: bool = True
     """Return the first change to the question that gives a plan; with `pairs`, else the first two that do together; else None."""
     failed: list[tuple[Change, Refusal]] = []
     for change in islice(_changes(refusal, trials), MAX_TRIALS):
-        if monotonic() > trials.until:
+        if process_time() > trials.until:
             return None
         outcome = trials.attempt(replace(change[2], curve=False, time_limit=min(TRIAL_SECONDS, change[2].time_limit)))
         if outcome is True:
@@ -161,8 +161,8 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any]
     match one.part:
         case "headroom":
             return values, replace(question, headroom=values["headroom"])
-        case "budget":
-            return values, replace(question, filters={**question.filters, "budget": values["budget"]})
+        case "budget" | "max_latency":
+            return values, replace(question, filters={**question.filters, **values})
         case "quota":
             changed = replace(question, quotas={**question.quotas, **{name: float(limit) for name, limit in values.items()}})
         case "owned":

@@ -28,6 +28,7 @@ from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel, build
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
+from whichgpu.decide.plan.solver.starts import starts_of
 from whichgpu.decide.plan.supply import Supply
 
 GAP = 0.01  # The solver stops at this distance from the proven bound, as a share of the cost.
@@ -195,9 +196,22 @@ class _MarginSearch:
         formulation = self._formulation(candidate.margins)
         self.progress("solving", self.solved / MAX_SOLVED)
         self.solved += 1
-        solution = solve(formulation.problem, self.question.time_limit, self.gap)
+        solution = self._within_budget(formulation, solve(formulation.problem, self.question.time_limit, self.gap))
         cost = candidate.cost if solution is None else max(candidate.cost, solution.cost)
         return _Candidate(cost, candidate.margins, formulation, solution)
+
+    def _within_budget(self, formulation: Formulation, solution: Solution | None) -> Solution | None:
+        """Return a plan whose machines' starts, which the program does not count, are within the budget too; None if none is."""
+        budget, startup = formulation.problem.budget, self.inputs.constraints.run_settings.startup
+        if solution is None or budget is None:
+            return solution
+        starts = starts_of(formulation, solution, startup).cost
+        if solution.bill + starts <= budget:
+            return solution
+        less = solve(replace(formulation.problem, budget=budget - starts), self.question.time_limit, self.gap)
+        if less is None or less.bill + starts_of(formulation, less, startup).cost > budget:
+            return None
+        return less
 
     def _simulate(self, candidate: _Candidate) -> PlanTrial:
         formulation, solution = candidate.formulation, candidate.solution

@@ -25,15 +25,16 @@ from whichgpu.decide.plan.routing import by_prompts as routing_by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Solution
 from whichgpu.decide.plan.supply import GpuPool
-from whichgpu.decide.plan.traffic import DrawnLengths
+from whichgpu.decide.plan.traffic import DrawnLengths, members
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.confidence import met_share, requests_to_show
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.kv_transfer import port_of
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
+from whichgpu.estimate.serving.scheduler import Hashes
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import SimulationOutcome
+from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
@@ -45,6 +46,7 @@ MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a tr
 MAX_REPLICAS = 64  # More replicas per group are not simulated: equal ones, each with its share of the load, wait no longer.
 BOUND = "bandwidth"  # What bounds a decode step in most batches that keep latency objectives.
 MEDIAN = 0.5  # Quantile of the step time at which it is the estimated one.
+OTHER_HASHES = 1 << 40  # Added to the block hashes of a repeated trace, beyond those of any trace read so far.
 ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over groups.
 
 
@@ -153,10 +155,25 @@ def _model_run(
     replicas = [int(solution.counts[level, j]) * column.replicas for j, column in groups]
     columns = [column for _, column in groups]
     shares = np.array([solution.shares[level, j, buckets] for j, _ in groups]).reshape(len(groups), len(demand))
+    served, demand, shares = _over_places(served, demand, shares)
     disaggregated = any(column.replica.role != "both" for column in columns)
     together = len(groups) > 1 and (max(replicas) <= MAX_REPLICAS or disaggregated)
     kind = _FleetRun if together else _GroupsRun
     return served, kind(formulation, served, columns, replicas, demand, shares, quantile)
+
+
+def _over_places(served: ServedModel, demand: Floats, shares: Floats) -> tuple[ServedModel, Floats, Floats]:
+    """Return a model whose buckets are by length alone, with the demand and the groups' shares summed over cities of users."""
+    places, traffic = served.traffic.places, served.traffic
+    if places == 1:
+        return served, demand, shares
+    by_place = demand.reshape(places, -1)
+    total = by_place.sum(axis=0)
+    rates = (shares.reshape(len(shares), places, -1) * by_place[None]).sum(axis=1)
+    first = traffic.buckets[: len(total)]
+    part = sum(one.share for one in first)
+    merged = replace(traffic, buckets=tuple(replace(one, share=one.share / part, place="") for one in first))
+    return replace(served, traffic=merged), total, rates / np.maximum(total, 1e-12)
 
 
 class _GroupsRun(msgspec.Struct, frozen=True):
@@ -189,7 +206,8 @@ class _GroupsRun(msgspec.Struct, frozen=True):
             arrivals = _arrivals(self.served, mine / rate, rate * count / self.replicas[place], requests, seed + place)
             longest = max(prompt + output for _, prompt, output, _ in arrivals)
             engine = server(self.formulation, self.served, column, count, longest, self.quantile)
-            results.append(replace(_latencies(engine.run(iter(arrivals)), requests), weight=rate / total))
+            outcome = engine.run(iter(arrivals), hash_tokens=self.served.traffic.hash_tokens)
+            results.append(replace(_latencies(outcome, requests), weight=rate / total))
         return results
 
 
@@ -219,7 +237,7 @@ class _FleetRun(_GroupsRun, frozen=True):
             pools.append(_pool(self.formulation, served, column, engine, self.replicas[place], weight, f"{place}"))
         routing = routing_by_prompts(buckets, self.demand, shares) if by_prompts else by_buckets(buckets, shares)
         arrivals = _arrivals(served, self.demand, total, count, seed)
-        outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals)).served
+        outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals), served.traffic.hash_tokens).served
         return [_latencies(outcome, count)]
 
 
@@ -254,15 +272,40 @@ def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:
     return Latencies(ttft, tpot, latency, int((steady & ~outcome.answered).sum()))
 
 
-def _arrivals(
-    served: ServedModel, mix: Floats, rate: float, count: int, seed: int
-) -> list[tuple[float, int, int, tuple[int, ...]]]:
-    """Return Poisson arrivals for the simulator: seconds, input tokens, output tokens, and no prefix blocks."""
+def _arrivals(served: ServedModel, mix: Floats, rate: float, count: int, seed: int) -> list[Arrival]:
+    """Return Poisson arrivals for the simulator: seconds, input tokens, output tokens, and block hashes if the trace has them."""
     chance = np.random.default_rng([seed, 3])
-    at = chance.choice(len(mix), count, p=mix / mix.sum())
-    prompts, outputs = _lengths(served, at, chance)
+    if served.traffic.hash_tokens:
+        requests = _consecutive(served, mix, count, chance)
+    else:
+        at = chance.choice(len(mix), count, p=mix / mix.sum())
+        prompts, outputs = _lengths(served, at, chance)
+        requests = list(zip(prompts.tolist(), outputs.tolist(), [()] * count, strict=True))
     times = np.cumsum(chance.exponential(1.0 / rate, count))
-    return list(zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True))
+    return [(time, *request) for time, request in zip(times.tolist(), requests, strict=True)]
+
+
+def _consecutive(served: ServedModel, mix: Floats, count: int, chance: np.random.Generator) -> list[tuple[int, int, Hashes]]:
+    """Return requests of a trace in its order from a random one on, thinned to this mix of buckets, with their block hashes.
+
+    What requests share depends on their order. A trace that is too short is repeated with other hashes, which share nothing.
+    """
+    trace, shares = served.traffic.trace, np.array([one.share for one in served.traffic.buckets])
+    assert trace is not None
+    prompts, outputs = np.asarray(trace.prompts), np.asarray(trace.outputs)
+    at = np.zeros(len(prompts), dtype=np.int64)
+    for b, mine in enumerate(members(served.traffic.buckets, prompts, outputs)):
+        at[mine] = b
+    weights = mix / shares
+    order = np.roll(np.arange(len(prompts)), -int(chance.integers(len(prompts))))
+    order = order[chance.random(len(order)) < (weights / weights.max())[at[order]]]
+    rounds = -(-count // max(1, len(order)))
+    requests: list[tuple[int, int, Hashes]] = [
+        (trace.prompts[place], trace.outputs[place], [one + turn * OTHER_HASHES for one in trace.hashes[place]])
+        for turn in range(rounds)
+        for place in order.tolist()
+    ]
+    return requests[:count]
 
 
 def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -272,13 +315,7 @@ def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -
     outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
     if source is None:
         return prompts, outputs
-    for b, bucket in enumerate(buckets):
-        mine = np.flatnonzero(
-            (source.prompts >= bucket.prompt_from)
-            & (source.prompts <= bucket.prompt_to)
-            & (source.outputs >= bucket.output_from)
-            & (source.outputs <= bucket.output_to)
-        )
+    for b, mine in enumerate(members(buckets, source.prompts, source.outputs)):
         places = np.flatnonzero(at == b)
         if len(mine) and len(places):
             drawn = chance.choice(mine, len(places), p=source.weights[mine] / source.weights[mine].sum())

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.places.user_places import Reach
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.candidates import age_factor, outdated_offers, unreliable_offers
 from whichgpu.decide.configurations.groups import Groups, clustered_machines, groups_of
@@ -34,6 +35,7 @@ class GpuPool(msgspec.Struct, frozen=True):
     fabric: Fabric
     max_tp: int
     place: str = ""  # GPUs of one place send each other KV caches; empty if that is not known
+    reach: tuple[bool, ...] = ()  # whether it is near enough to each city of users; empty if they are not in several
     workers_only: bool = False  # machines of a place for prefill and decode workers; aggregated replicas use other pools
 
     @property
@@ -63,10 +65,12 @@ def rented_pools(
     horizon: float,
     spot: bool,
     old_spot: bool = False,
+    reach: Reach | None = None,
 ) -> Supply:
     """Return pools of equal rentable machines: per group of GPUs the cheapest on-demand, committed and, with `spot`, spot price.
 
-    Spot prices not observed for a year count only with `old_spot`. A seller that a service avoids is left out.
+    Spot prices not observed for a year count only with `old_spot`. A seller that a service avoids is left out. With `reach`
+    machines near different cities of users are different pools, and those near none are left out.
     """
     low, high = constraints.span
     groups = groups_of(market, catalog, (low, min(high, MAX_GPUS)), several=False)
@@ -75,13 +79,19 @@ def rented_pools(
     groups = _without_outdated(groups, market, old_spot)
     old = np.zeros(len(market.rows), dtype=bool) if old_spot else _old_spot(market)
     prices = _hourly_prices(market, horizon, constraints.run_settings, spot, old)
-    best = _cheapest(prices, groups.group_of.tolist(), groups.offer_of)
+    near = _near(market, reach, groups.offer_of)
+    if reach is not None:
+        reachable = np.array([any(one) for one in near], dtype=bool)
+        groups = replace(groups, group_of=groups.group_of[reachable], offer_of=groups.offer_of[reachable])
+        near = [one for one in near if any(one)]
+    best = _cheapest(prices, list(zip(groups.group_of.tolist(), near, strict=True)), groups.offer_of)
     pools = []
-    for place, group in enumerate(groups.groups):
-        if options := best.get(place):
-            pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
-            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
-    pools += _worker_pools(market, catalog, prices, np.unique(groups.offer_of))
+    for (place, reached), options in sorted(best.items()):
+        group = groups.groups[place]
+        name = f"{group.gpu.id}:{group.per_machine}:{place}" + "".join(":" + "01"[one] for one in reached)
+        pool = Pool(name, group.gpu.id, group.per_machine, options)
+        pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine), reach=reached))
+    pools += _worker_pools(market, catalog, prices, np.unique(groups.offer_of), reach)
     left_out = int(old.sum()) if spot else 0
     sellers = len(np.unique(groups.offer_of))
     return Supply(tuple(pools), min(sellers, len(market.rows) - left_out), left_out, int(avoided.sum()))
@@ -95,6 +105,14 @@ def _without_outdated(groups: Groups, market: Market, old_spot: bool) -> Groups:
     if outdated.all():
         return groups
     return replace(groups, group_of=groups.group_of[~outdated], offer_of=groups.offer_of[~outdated])
+
+
+def _near(market: Market, reach: Reach | None, offers: Ints) -> list[tuple[bool, ...]]:
+    """Return, for each of the offers, to which cities of users it is near enough; empty tuples if they are not in several."""
+    if reach is None:
+        return [()] * len(offers)
+    table = market.table.select_rows(market.rows[offers])
+    return [reach.of(table.word("provider", at), table.word("region", at)) for at in range(len(offers))]
 
 
 def _old_spot(market: Market) -> Bools:
@@ -165,7 +183,7 @@ def _cheapest(prices: _HourlyPrices, keys: Sequence[Key], offers: Ints) -> dict[
     return {key: several for key, several in options.items() if several}
 
 
-def _worker_pools(market: Market, catalog: Catalog, prices: _HourlyPrices, offers: Ints) -> list[GpuPool]:
+def _worker_pools(market: Market, catalog: Catalog, prices: _HourlyPrices, offers: Ints, reach: Reach | None) -> list[GpuPool]:
     """Return pools of machines that send each other KV caches: of one provider and region, joined by a fast network.
 
     They are those of the places where some kind of GPU is cheapest.
@@ -190,7 +208,8 @@ def _worker_pools(market: Market, catalog: Catalog, prices: _HourlyPrices, offer
             machine = machines[provider, instance]
             gpu, size, place = catalog.gpu_by_id[machine.gpu], int(machine.gpus), f"{provider} {region}"
             pool = Pool(f"{place}:{instance}", gpu.id, size, price_options)
-            pools.append(GpuPool(pool, gpu, fabric_of(gpu, machine), _power_of_two(size), place, workers_only=True))
+            near = reach.of(provider, region) if reach else ()
+            pools.append(GpuPool(pool, gpu, fabric_of(gpu, machine), _power_of_two(size), place, near, workers_only=True))
     return pools
 
 

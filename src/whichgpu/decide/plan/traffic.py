@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.plan.question import RequestedModel
 from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.estimate.serving.load import Lengths, with_lengths
+from whichgpu.estimate.serving.prefix_cache import PrefixCache
 from whichgpu.workload.traces.reader import Trace, cached_trace
 
 DEFAULT_RATE = 1.0  # Requests per second, if neither a rate nor a trace is given.
@@ -25,6 +27,9 @@ LONG_TRACE = 2 * 3600.0  # A trace of at least this many seconds is planned hour
 PARTS = 12  # A shorter trace is planned for its busiest twelfth.
 FEW_REQUESTS = 10 * PARTS  # With fewer, a trace is planned for its mean: parts of less than ten are busiest by chance.
 MIN_REQUESTS = 10  # A trace with fewer requests needs a stated rate.
+# Tokens of prefix caches for which hits are counted; a replica has those of the largest no larger than its KV cache.
+CACHE_SIZES = (1 << 17, 1 << 19, 1 << 21, 1 << 23)
+MAX_HASHED = 20_000  # Hits are counted for at most this many requests of a trace, the first ones.
 MAX_ENDS = 400  # At most this many boundaries between load levels are tried.
 
 
@@ -42,6 +47,8 @@ class Bucket(msgspec.Struct, frozen=True):
     output: float
     share: float
     longest: int = 0
+    place: str = ""  # city of the users; empty if they are not in several
+    cached: tuple[float, ...] = ()  # mean input tokens in a prefix cache of each of `CACHE_SIZES`; empty if not known
 
     @property
     def most_tokens(self) -> int:
@@ -50,8 +57,9 @@ class Bucket(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the bucket's ranges of input and output tokens as text: `257-512 in, 65-128 out`."""
-        return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
+        """Return the bucket's ranges of input and output tokens, and the city, as text: `257-512 in, 65-128 out, Seoul`."""
+        lengths = f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
+        return f"{lengths}, {self.place}" if self.place else lengths
 
 
 class DrawnLengths(msgspec.Struct, frozen=True, eq=False):
@@ -71,6 +79,11 @@ class Traffic(msgspec.Struct, frozen=True):
     peak_of: str = "rate"  # source of `hourly`: rate, hours, or parts of a trace
     trace: Trace | None = None
     drawn: DrawnLengths | None = None  # requests that the buckets were made from, if they are not those of a trace
+
+    @property
+    def hash_tokens(self) -> int:
+        """Return the tokens of one hashed block of a prompt; 0 if the requests have no hashes."""
+        return self.trace.hash_tokens if self.trace is not None and self.trace.hashes else 0
 
     @property
     def few(self) -> int | None:
@@ -96,6 +109,16 @@ class Traffic(msgspec.Struct, frozen=True):
     def longest(self) -> int:
         """Return the most tokens of any one request, input and output together."""
         return max(one.prompt_to + one.output_to for one in self.buckets)
+
+    def by_place(self, shares: Mapping[str, float]) -> Traffic:
+        """Return the traffic with every bucket divided among cities by their share of the requests; one city after the other."""
+        buckets = (replace(one, share=one.share * part, place=name) for name, part in shares.items() for one in self.buckets)
+        return replace(self, buckets=tuple(buckets)) if shares else self
+
+    @property
+    def places(self) -> int:
+        """Return the number of cities that requests come from; 1 if they are not distinguished."""
+        return len({one.place for one in self.buckets})
 
     def named_shares(self, buckets: Sequence[int]) -> list[tuple[str, float]]:
         """Return the names of some buckets of requests, by index, with their shares of all requests."""
@@ -145,6 +168,7 @@ def traffic_of(
 def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), max_classes: int = MAX_CLASSES) -> Traffic:
     """Return the traffic of a trace: its lengths, and its hourly rates unless `hourly` is given, scaled to `rate` if given."""
     buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs), max_classes)
+    buckets = _with_shared_prefixes(buckets, trace) if trace.hashes else buckets
     if hourly:
         curve, mean = _curve(rate, hourly)
         return Traffic(buckets, curve, mean, "hours", trace)
@@ -179,6 +203,29 @@ def _curve(rate: float | None, hourly: tuple[float, ...]) -> tuple[tuple[float, 
         raise UsageError("no-rate", msg("error.no-traffic"), msg("hint.no-rate"))
     scale = rate / mean if rate is not None else 1.0
     return tuple(scale * one for one in hourly), scale * mean
+
+
+def _with_shared_prefixes(buckets: tuple[Bucket, ...], trace: Trace) -> tuple[Bucket, ...]:
+    """Return the buckets with the input tokens that one replica finds in its prefix cache, by the trace's block hashes."""
+    count = min(len(trace), MAX_HASHED)
+    prompts, outputs = np.asarray(trace.prompts)[:count], np.asarray(trace.outputs)[:count]
+    hits = np.zeros((len(CACHE_SIZES), count))
+    for row, size in zip(hits, CACHE_SIZES, strict=True):
+        cache = PrefixCache(size, trace.hash_tokens)
+        for place in range(count):
+            row[place] = cache.cached_tokens(trace.hashes[place], trace.prompts[place] - 1)
+            cache.insert(trace.hashes[place])
+    return tuple(
+        replace(one, cached=tuple(hits[:, mine].mean(axis=1).tolist()) if len(mine) else (0.0,) * len(CACHE_SIZES))
+        for one, mine in zip(buckets, members(buckets, prompts, outputs), strict=True)
+    )
+
+
+def members(buckets: Sequence[Bucket], prompts: np.ndarray, outputs: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield, for each bucket, the indices of the requests whose lengths are within its ranges."""
+    for one in buckets:
+        within = (prompts >= one.prompt_from) & (prompts <= one.prompt_to)
+        yield np.flatnonzero(within & (outputs >= one.output_from) & (outputs <= one.output_to))
 
 
 def bucket_requests(

@@ -1,9 +1,11 @@
 """Reader of request traces in published formats: one request per line, streamed and validated line by line.
 
-Three formats are recognised by their columns (`SHAPES`), as CSV with a header or as JSON lines:
+Five formats are recognised by their columns (`SHAPES`), as CSV with a header or as JSON lines:
 
     TIMESTAMP, ContextTokens, GeneratedTokens            Azure's traces; dates
     timestamp, input_length, output_length, hash_ids     Mooncake's; milliseconds, blocks of 512 tokens known by number
+    Timestamp, Request tokens, Response tokens           BurstGPT's; seconds; a failed request has one output token
+    arrival_timestamp, prompt_size, token_size           those of Splitwise's simulator; seconds
     num_prefill_tokens, num_decode_tokens                lengths only (Vidur); the request rate gives the times
 
 and the plain format `time, prompt, output` (seconds). Its columns may have other common names (`COLUMN_ALIASES`), such as
@@ -60,6 +62,8 @@ TraceProgress = Callable[[float], None]
 SHAPES: tuple[Columns, ...] = (
     Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", "date"),
     Columns("timestamp", "input_length", "output_length", "milliseconds", "hash_ids", 512),
+    Columns("Timestamp", "Request tokens", "Response tokens", "seconds"),  # github.com/HPMLL/BurstGPT
+    Columns("arrival_timestamp", "prompt_size", "token_size", "seconds"),  # github.com/Mutinifni/splitwise-sim
     Columns("", "num_prefill_tokens", "num_decode_tokens", "none"),
     Columns("time", "prompt", "output", "seconds"),
     Columns("arrived_at", "num_prefill_tokens", "num_decode_tokens", "seconds"),

@@ -45,6 +45,22 @@ def test_milliseconds_and_blocks_of_json_lines(tmp_path: Path) -> None:
     assert trace.hash_tokens == 512
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
+        "45.5,GPT-4,417,0,417,API log\n",
+        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n0,2,0,1.5,1,472,18\n"
+        "1,2,0,42.0,1,417,1\n",
+    ],
+    ids=["BurstGPT", "Splitwise"],
+)
+def test_published_columns_are_read_as_they_are(tmp_path: Path, text: str) -> None:
+    trace = read_trace(written(tmp_path, text))
+    assert list(trace.times) == pytest.approx([0, 40.5])
+    assert (list(trace.prompts), list(trace.outputs)) == ([472, 417], [18, 1])
+
+
 def test_lengths_alone_have_no_times(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, "num_prefill_tokens,num_decode_tokens,pd_ratio\n10,5,2.0\n20,5,4.0\n"))
     assert not trace.timed

@@ -16,7 +16,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.precision_choices import precisions_on
 from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITY_RANK, Quality
-from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
+from whichgpu.decide.plan.capacity import ReplicaCapacity, Shortfall, replica_capacities
 from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
 from whichgpu.decide.plan.solver.useful_workers import best_places, cheapest_for_some_bucket, place_gains
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
@@ -209,8 +209,22 @@ def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[
     replicas: list[list[ReplicaCapacity]] = [[] for _ in gpu_pools]
     for places, capacities in zip(kinds.values(), estimated, strict=True):
         for place in places:
-            replicas[place] = [one for one in capacities if one.tp <= max_tp[place]]
+            replicas[place] = [_near_only(one, model, gpu_pools[place]) for one in capacities if one.tp <= max_tp[place]]
     return replicas
+
+
+def _near_only(replica: ReplicaCapacity, model: ServedModel, gpu_pool: GpuPool) -> ReplicaCapacity:
+    """Return a replica that serves only users of cities that its machines are near enough to."""
+    if all(gpu_pool.reach):
+        return replica
+    near = np.repeat(gpu_pool.reach, len(model.traffic.buckets) // len(gpu_pool.reach))
+    late, lack = replica.late_rates, replica.shortfall
+    if lack is not None:
+        limits = (
+            {name: np.where(near, value, np.inf) for name, value in one.items()} for one in (lack.min_limits, lack.together)
+        )
+        lack = Shortfall(lack.fits & near, *limits)
+    return replace(replica, rates=replica.rates * near, late_rates=None if late is None else late * near, shortfall=lack)
 
 
 def _late_service(models: Sequence[ServedModel], rates: Floats) -> LateService | None:

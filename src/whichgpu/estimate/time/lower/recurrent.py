@@ -23,6 +23,10 @@ CHUNK_PRODUCTS = {"gated_delta": (2, 2, 3), "kda": (2, 2, 3), "mamba2": (1, 1, 2
 # each chunk's matrix of keys in fp32 and its inverse; what the L2 cache holds is not counted.
 PASSED_ON = {"gated_delta": (6.0, 4.0, 6.0), "kda": (6.0, 4.0, 6.0)}
 PASSED_ON_WITHOUT_DELTA = (2.0, 2.0, 3.0)
+# Framework calls of a recurrence that the host launches: eight Triton kernels (14 in the backward pass), each as long as four of
+# PyTorch's own calls (vLLM 0.26 and flash-linear-attention 0.6 beside an H200); a fused kernel and the states' copies around it.
+SCAN_CALLS = {"chunked": 32.0, "fused": 8.0}
+GRADIENT_CALLS = 14.0 / 8.0  # kernels of the backward pass for each of the forward pass
 GRADIENT_PRODUCTS = 3.0  # products of the backward pass for each of the forward pass: two gradients, and the states again
 
 
@@ -67,7 +71,9 @@ def mixer_gradient_ops(forward: Sequence[Op]) -> list[Op]:
 
 def _gradient(op: Op) -> Op:
     sizes = {**op.sizes, "between": GRADIENT_PRODUCTS * op.sizes["between"]} if "between" in op.sizes else op.sizes
-    return replace(op, flops=GRADIENT_PRODUCTS * op.flops, read=op.read + 2.0 * op.write, write=op.read + op.write, sizes=sizes)
+    moved = {"read": op.read + 2.0 * op.write, "write": op.read + op.write}
+    calls = op.calls * (GRADIENT_CALLS if op.kind == "scan" else 1.0)
+    return replace(op, flops=GRADIENT_PRODUCTS * op.flops, **moved, sizes=sizes, calls=calls)
 
 
 def _recurrence(
@@ -90,4 +96,4 @@ def _recurrence(
     sizes = {"chunks": tokens / batch / CHUNK_TOKENS, "between": tokens * mixer.heads * passed * width}
     read = (inputs + outputs) / 2.0 + states  # The gate, as wide as the output, is not read here.
     role = f"{kernels}_kda" if mixer.kind == "kda" else kernels
-    return Op("scan", unit, flops, read, outputs + states, sizes, role=role, calls=calls)
+    return Op("scan", unit, flops, read, outputs + states, sizes, role=role, calls=calls * SCAN_CALLS[kernels])

@@ -28,7 +28,7 @@ def plan_lines(answer: PlanAnswer) -> list[Message]:
     ]
     if len(answer.levels) > 1:
         for level in answer.levels:
-            values = {"share": f"{level.share:.0%}", "rate": significant(sum(level.rates.values())), "gpus": level.gpus}
+            values = {"share": f"{level.share:.0%}", "rate": significant(sum(level.rates.values())), "n": level.gpus}
             lines.append(msg("plan.level", cost=_cost(level.cost_per_hour), currency=currency, **values))
         lines += [_bill(row, currency) for row in answer.bill]
     lines += [msg("recommend.because", what=one) for one in dict.fromkeys(one for row in answer.groups for one in row.because)]
