@@ -90,19 +90,25 @@ def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: 
         fields.pop("dp", None)
         fields = with_batch(fields)
     if "model" not in values:
-        fields["model"] = _model(config.fields.get("model"), catalog)
+        fields["model"], stored = _model(config.fields.get("model"), catalog)
+        if stored:
+            fields.setdefault("precision", stored)
     if "draft" in (speculative := fields.get("speculative") or {}):
-        fields["speculative"] = {**speculative, "draft": _model(speculative["draft"], catalog)}
+        fields["speculative"] = {**speculative, "draft": _model(speculative["draft"], catalog)[0]}
     return replace(config, fields=fields)
 
 
-def _model(name: str | None, catalog: Catalog) -> str:
+def _model(name: str | None, catalog: Catalog) -> tuple[str, str]:
+    """Return the built-in model that a name means, and the precision of its weights if the name is of a quantised version."""
     if name is None:
         raise UsageError("missing-model", msg("error.explain-no-model"), msg("hint.explain-model"))
     model = model_of(str(name), catalog)
     if model is None:
         raise UsageError("unknown-model", msg("error.explain-model", name=str(name)[:80]), msg("hint.explain-model"))
-    return model.id
+    if any(model.id == row.id for row in catalog.models):
+        return model.id, ""
+    base, _, precision = model.id.rpartition("-")
+    return base, precision
 
 
 def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, context: Context) -> list[EstimateAnswer]:
