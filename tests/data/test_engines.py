@@ -216,6 +216,7 @@ def test_injected_error_is_found(table: str, key: str, column: str, value: str, 
         ("flavour", "sweet", "", "bad-record"),
     ],
 )
+@pytest.mark.sweep(3)
 def test_error_injected_into_a_record_is_found(field: str, value: str, source: str, check: str, tmp_path: Path) -> None:
     folder = copy_tables(tmp_path / "data")
     path = folder / "engines" / "vllm.csv"

@@ -226,6 +226,7 @@ PLANTED: list[tuple[str, str, Callable[[Cells], object], str]] = [
 
 
 @pytest.mark.parametrize(("id", "change", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
+@pytest.mark.sweep(3)
 def test_injected_error_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
     spoil(copy, id, change)
     findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(copy, TODAY).findings}

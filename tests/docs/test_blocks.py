@@ -54,6 +54,7 @@ def test_blocks_not_run_have_a_reason() -> None:
 
 
 @pytest.mark.parametrize("block", [one for one in SHELL if one.is_run and not one.is_long], ids=place)
+@pytest.mark.sweep(3)
 def test_commands_run(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(block, tmp_path)

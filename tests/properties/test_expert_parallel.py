@@ -51,6 +51,7 @@ def seconds(workload: Workload, shape: Shape, gpu: str) -> float:
 @given(
     st.sampled_from(ENGINES), st.sampled_from(["h100-sxm", "h200-sxm", "b200"]), st.integers(1, 128), st.sampled_from([2, 4, 8])
 )
+@pytest.mark.sweep(2)
 def test_expert_parallel_over_tensor_ranks_costs_the_same_as_sharded_experts(
     task: str, model: str, engine: str, gpu: str, batch: int, tp: int
 ) -> None:

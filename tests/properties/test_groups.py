@@ -99,6 +99,7 @@ def test_a_group_is_never_faster_than_its_physics(case: tuple[str, str, dict[str
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "bert-large", "resnet50", "vit_l_16"])
+@pytest.mark.sweep(3)
 def test_adding_gpus_never_raises_memory_with_sharded_states(model: str, zero: int) -> None:
     """Pure bf16: no more on the device. Under autocast, the default, the segments of the allocator vary, but no tensor grows."""
     needs, tensors = [], []

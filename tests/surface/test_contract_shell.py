@@ -109,6 +109,7 @@ def test_gpu_names_complete_in_every_shell(shell: str) -> None:
         ("whichgpu report-error mi300", 2, {"mi300x", "mi300a"}),
     ],
 )
+@pytest.mark.sweep(2)
 def test_names_and_flags_complete(line: str, place: int, expected: set[str]) -> None:
     completions = complete(line, place)
     assert expected <= set(completions)

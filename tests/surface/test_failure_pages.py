@@ -62,6 +62,7 @@ def links(html: str) -> list[str]:
         ("/sources?find=zzz9", "find", None),
     ],
 )
+@pytest.mark.sweep(2)
 def test_the_form_is_kept_the_field_marked_and_a_change_proposed(
     client: TestClient, address: str, field: str, wants: str | None
 ) -> None:

@@ -62,6 +62,7 @@ def read(reply: HttpReply) -> Whole:
 
 
 @pytest.mark.parametrize("name", PAGES)
+@pytest.mark.sweep(2)
 def test_a_page_is_whole(name: str) -> None:
     reply = page(name, BRIEF.get(name, ""))
     assert reply.status == 200

@@ -125,6 +125,7 @@ def answer_of(name: str, answers: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sweep(2)
 def test_an_answer_is_the_document_the_command_prints(name: str, answers: dict[str, Any]) -> None:
     printed = call(*CASES[name][1], "--json")
     answer = answer_of(name, answers)

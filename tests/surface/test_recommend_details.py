@@ -26,6 +26,7 @@ def recommend_json(*argv: str) -> Any:
 
 @pytest.mark.parametrize("lang", ["en", "ko", "vi", "zh"])
 @pytest.mark.parametrize("words", [SERVE, ("recommend", "train", "resnet50", *DAY), ("recommend", "train", *DAY)])
+@pytest.mark.sweep(3)
 def test_the_first_sentence_has_the_day_of_its_price(words: tuple[str, ...], lang: str) -> None:
     answer = recommend_json(*words, "--gpu", "L40S", "--lang", lang)
     assert answer["answer"]["price_observed_at"] in answer["sentence"]

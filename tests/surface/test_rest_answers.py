@@ -32,6 +32,7 @@ def argv(endpoint: Endpoint, values: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+@pytest.mark.sweep(2)
 def test_every_endpoint_answers_its_example_as_the_command_does(server: Server, endpoint: Endpoint) -> None:
     values = {name: value for name, value in endpoint.example.items() if name not in ("limit", "offset")}
     more = ("--limit", "1000") if endpoint.path == "evidence" else ()  # the command lists 20, REST pages of all

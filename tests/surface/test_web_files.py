@@ -158,6 +158,7 @@ def test_a_permitted_model_beside_one_that_is_not(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.sweep(2)
 def test_pages_refuse_every_spelling(page: str, guarded: Guarded, names: list[str]) -> None:
     for name, spell in zip(names[:: len(names) // len(SPELLINGS)], SPELLINGS, strict=False):
         guarded.refuses(guarded.http.get(f"/{page}", params={"model": spell(name), "what": spell(name)}), spell(name))

@@ -111,6 +111,7 @@ def test_a_tighter_objective_is_never_cheaper(loose: float, tight: float) -> Non
 
 @pytest.mark.parametrize("more", ["aws,lambda,runpod", "aws,lambda,gcp,nebius", "aws,lambda,verda,hyperstack,runpod"])
 @pytest.mark.parametrize("rate", [1.0, 3.0])
+@pytest.mark.sweep(2)
 def test_more_offers_never_worsen_a_service(more: str, rate: float) -> None:
     fewer, others = served(rate), served(rate, provider=more)
     assert fewer is not None

@@ -44,6 +44,7 @@ def batches(**fields: Any) -> tuple[int | None, int, int]:
         ("mlp:9000x4000x32", "train", {}, "L4"),
     ],
 )
+@pytest.mark.sweep(3)
 def test_fit_estimate_and_recommend_agree_on_defaults(model: str, task: str, fields: dict[str, Any], gpu: str) -> None:
     fitted = whichgpu.fit(model, task=task, gpu=gpu, **fields)
     estimated = whichgpu.estimate(task, model, gpu=gpu, **fields)
@@ -102,6 +103,7 @@ def test_explicit_values_win() -> None:
         ("efficientnet_b7", {"batch": 64}, "L4", (8, 8, "none")),
     ],
 )
+@pytest.mark.sweep(3)
 def test_requested_fine_tuning_batch_is_accumulated_if_it_does_not_fit(
     model: str, fields: dict[str, Any], gpu: str, passes: tuple[int, int, str] | None
 ) -> None:

@@ -161,7 +161,7 @@ def _sized_options(options: LaunchOptions, serve: ServeCommand) -> Iterator[tupl
     limits = {serve.max_sequences: sequences, serve.context: context, serve.chunk: options.max_num_batched_tokens}
     yield from ((option, str(value)) for option, value in limits.items() if option and value)
     if serve.memory_share and options.memory_share:
-        yield serve.memory_share, f"{options.memory_share:.2f}"
+        yield serve.memory_share, f"{options.memory_share:.3f}".removesuffix("0")
 
 
 def _option(serve: ServeCommand, option: str, value: str) -> list[str]:

@@ -137,6 +137,7 @@ def test_many_random_problems_cost_what_an_independent_program_says(seed: int) -
 @pytest.mark.parametrize("seed", [1, 2, 5, 8])
 @pytest.mark.parametrize("whole", [0, 10**6])
 @pytest.mark.parametrize("joint", [0, 10**6])
+@pytest.mark.sweep(3)
 def test_random_problem_searched_in_parts_stays_within_its_bound(
     seed: int, whole: int, joint: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
 
 
 @pytest.mark.parametrize("whole", [0, 10**6], ids=["by-bucket", "whole-relaxation"])
+@pytest.mark.sweep(3)
 def test_decomposed_plan_is_feasible_and_within_its_bound(problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     best = optimum(problem)
     in_parts(monkeypatch, whole)

@@ -170,6 +170,7 @@ def changed(gpu: Gpu, peaks: float = 1.0, bandwidth: float = 1.0, sms: float = 1
     ],
     ids=str,
 )
+@pytest.mark.sweep(2)
 def test_a_gpu_better_in_every_respect_is_never_slower(better: dict[str, float]) -> None:
     ops = every_kind(BATCHES[::9])
     seconds = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
