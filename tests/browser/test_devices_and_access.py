@@ -22,6 +22,7 @@ OUTLINED = """() => {
 
 
 @pytest.mark.parametrize("name", SOME_LONG)
+@pytest.mark.sweep(2)
 def test_a_phone_shows_all_of_it_in_its_width(opened: Opener, name: str) -> None:
     page = opened(f"/{name}", "phone")
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
@@ -95,6 +96,7 @@ def test_without_javascript_a_page_has_its_answer_and_pictures(opened: Opener, n
         assert "<svg" in reply.text()
 
 
+@pytest.mark.long
 def test_without_javascript_forms_go_by_get(opened: Opener) -> None:
     page = opened("/fit", "bare")
     page.fill("#f-model", "bert-large")

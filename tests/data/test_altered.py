@@ -102,6 +102,7 @@ def test_message_file_with_invalid_utf8_is_reported(installed: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
     assert run_command(installed, "gpus", "T4").returncode == 0
     assert run_command(installed, "catalog", "check").returncode == 0

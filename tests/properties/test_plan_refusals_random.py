@@ -43,6 +43,7 @@ def _relaxation_works(seed: int) -> None:
     assert answer.code == 0, (words, document["relaxation"]["command"], answer.out)
 
 
+@pytest.mark.long
 def test_the_relaxation_of_a_budget_too_small_is_answered() -> None:
     _relaxation_works(0)
 

@@ -41,6 +41,7 @@ def recommended(**constraints: Any) -> RecommendAnswer | None:
 
 @settings(max_examples=examples(5))
 @given(st.sampled_from(["cost", "time", "balanced", "value"]), st.integers(5, 60), st.integers(5, 200))
+@pytest.mark.long
 def test_more_budget_is_never_slower(rank: Any, smaller: int, more: int) -> None:
     small, large = recommended(rank=rank, budget=f"{smaller}usd"), recommended(rank=rank, budget=f"{smaller + more}usd")
     if small is not None:

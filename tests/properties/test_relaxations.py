@@ -64,6 +64,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize("one", [*QUICK, *(pytest.param(one, marks=pytest.mark.long) for one in SLOW)], ids=str)
+@pytest.mark.long
 def test_the_smallest_budget_is_the_smallest(one: Question) -> None:
     value = str(one.relaxations()["relax.budget"].values["value"])
     answer = one.ask(budget=value).answer
@@ -117,6 +118,7 @@ def test_the_smallest_objective_is_nearly_the_smallest(name: str, one: Question)
         one.ask({name: value * 0.94})
 
 
+@pytest.mark.long
 def test_the_highest_rate_of_one_recommendation() -> None:
     one = with_constraints(SERVE, {"rate": 40_000.0}, gpu="H100 SXM", term="on-demand")
     rate = parse_rate(str(one.relaxations()["relax.copies"].values["rate"]))

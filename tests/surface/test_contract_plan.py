@@ -82,6 +82,7 @@ def test_defaults_are_marked(planned: dict[str, Any]) -> None:
     assert planned["request"]["model"][0]["name"] == "llama-3.1-8b"
 
 
+@pytest.mark.long
 def test_reproduce_repeats_the_question(planned: dict[str, Any]) -> None:
     words = planned["reproduce"].split()[1:]
     again = call(*words, "--json").json()
@@ -278,6 +279,7 @@ def test_engine_is_planned_only_on_supported_gpus_and_earlier_releases_are_named
     assert "runs on none of the allowed GPUs" in refused["message"]
 
 
+@pytest.mark.long
 def test_ranges_are_shown_and_an_objective_within_one_is_named(planned: dict[str, Any]) -> None:
     (check,) = planned["simulation"]
     limits = {"ttft": 1.0, "tpot": 0.05}

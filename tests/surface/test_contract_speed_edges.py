@@ -143,6 +143,7 @@ def test_gpu_without_published_peaks_is_modelled_or_refused_with_a_reason(gpu: s
         assert reply["time"]["basis"] == "modelled"
 
 
+@pytest.mark.long
 def test_every_gpu_of_the_catalog_is_answered(tmp_path: Path) -> None:
     rated = [gpu.id for gpu in Catalog().gpus if gpu.peaks]
     steps: list[dict[str, Any]] = [{"task": "decode", "model": LLM, "seq_in": 512}, {"task": "train", "model": CNN, "batch": 8}]

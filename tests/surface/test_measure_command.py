@@ -116,6 +116,7 @@ def test_measure_shows_predicted_and_measured_and_saves_a_record(machine: Machin
     assert {kind.partition("/")[0] for kind in document["fitted"]["kinds"]} == {"cuda-graphs", "pytorch", "pytorch-compile"}
 
 
+@pytest.mark.long
 def test_estimates_use_own_measurements_unless_disabled(machine: Machine) -> None:
     machine(factor=1.3)
     argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--batch", "64", "--json")

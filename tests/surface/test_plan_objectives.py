@@ -151,6 +151,7 @@ def test_cost_falls_as_the_time_to_first_token_is_relaxed() -> None:
     assert all(sum(row["rate"] for row in one["groups"]) > 9.99 for one in plans)
 
 
+@pytest.mark.long
 def test_percentile_with_too_few_requests_gives_a_warning() -> None:
     document = call(*SMALL[:-1], "2s", "--percentile", "99.99", "--json").json()
     assert [one for one in document["warnings"] if "too few for p99.99" in one]

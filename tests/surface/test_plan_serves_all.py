@@ -48,6 +48,7 @@ def test_the_relaxation_of_a_refusal_is_answered() -> None:
     assert [row["holds"] for row in answer.json()["simulation"]] == [True]
 
 
+@pytest.mark.long
 def test_a_bucket_the_percentile_leaves_room_for_is_served_late_and_counted_as_missed() -> None:
     rare = list(MIXED)
     rare[rare.index("200:80,16000:20")] = "200:97,16000:3"
@@ -80,6 +81,7 @@ def test_rare_request_that_fits_no_gpu_is_refused_with_its_share() -> None:
     assert "0.01% of requests (125000 in, 100 out) do not fit" in assert_refused_json(refused, 1)["message"]
 
 
+@pytest.mark.long
 def test_a_rare_long_request_does_not_keep_the_common_ones_from_a_gpu() -> None:
     answer = call(*RARE, "--gpu", "L4", "--ttft", "2s", "--json")
     assert answer.code == 0, answer.out
@@ -87,6 +89,7 @@ def test_a_rare_long_request_does_not_keep_the_common_ones_from_a_gpu() -> None:
     assert sum(group["rate"] for group in single) > 10
 
 
+@pytest.mark.long
 def test_trace_with_requests_no_gpu_serves_in_time_is_refused(tmp_path: Path) -> None:
     """Two GPU types in the plan, and buckets left to none of them: the router had no shares for them."""
     chance = np.random.default_rng(0)

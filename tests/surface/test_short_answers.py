@@ -16,6 +16,7 @@ QUESTIONS = (
 
 
 @pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: words[1])
+@pytest.mark.sweep(2)
 def test_short_answer_has_whole_words_in_25_lines(words: tuple[str, ...]) -> None:
     lines = terminal(*words, env=WIDTH).out.splitlines()
     assert len(lines) <= 25

@@ -69,6 +69,7 @@ def test_the_answer_was_simulated_and_keeps_its_objective() -> None:
     ("model", "rate", "lengths", "tpot"),
     [("llama-3.1-8b", 6.0, (1000, 300), 0.05), ("llama-3.1-70b", 6.0, (1000, 300), 0.03), ("qwen2.5-7b", 4.0, (100, 600), None)],
 )
+@pytest.mark.sweep(3)
 def test_answer_holds_in_a_longer_simulation(
     model: str, rate: float, lengths: tuple[int, int], tpot: float | None
 ) -> None:  # fmt: skip

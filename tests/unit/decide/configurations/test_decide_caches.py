@@ -11,6 +11,7 @@ from whichgpu.decide.configurations import simulate
 
 
 @pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 256))])
+@pytest.mark.long
 def test_answers_do_not_depend_on_cache_contents(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog()
 

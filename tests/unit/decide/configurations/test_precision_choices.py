@@ -49,6 +49,7 @@ def answer(quality: str | None, **query: object) -> RecommendAnswer:
     return recommend_spelled(spelled, Requirements(quality=quality, **query), DAY, LOOKUPS)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_each_level_of_quality_costs_no_more_than_the_one_before() -> None:
     costs = [float(answer(quality).cheapest.cost.amount) for quality in QUALITIES]
     assert costs == sorted(costs, reverse=True)
