@@ -81,6 +81,7 @@ def test_focused_element_has_a_visible_outline(opened: Opener, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", SOME_LONG)
+@pytest.mark.sweep(3)
 def test_without_javascript_a_page_has_its_answer_and_pictures(opened: Opener, name: str, home: str) -> None:
     page = opened(f"/{name}", "bare")
     assert page.locator("#best, #basket").first.is_visible()

@@ -74,6 +74,7 @@ def test_the_sums_are_those_of_the_files() -> None:
 
 
 @pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.name)
+@pytest.mark.sweep(3)
 def test_flipped_byte_error_names_the_file(path: Path, installed: Path) -> None:
     copy = installed / "whichgpu" / path.relative_to(bundled_data.PACKAGE)
     whole, random = copy.read_bytes(), Random(path.name)

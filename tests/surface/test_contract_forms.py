@@ -161,6 +161,7 @@ def written(command: list[str], columns: int) -> Counter[str]:
 @pytest.mark.parametrize(
     "command", [["gpus", "A100"], ["instances", "p3dn.24xlarge"], ["compare", "T4", "V100", "A100"]], ids=" ".join
 )
+@pytest.mark.sweep(3)
 def test_a_narrow_terminal_loses_no_data(command: list[str]) -> None:
     lost = written(command, 400) - written(command, 40)  # a narrow one may repeat headings, row by row
     assert set(lost) <= {"–"}  # the sign for an empty cell

@@ -246,6 +246,7 @@ def _ages(document: dict[str, Any]) -> list[int]:
     return [(day - date.fromisoformat(row["price_observed_at"])).days for row in (*document["bill"], *document["jobs"])]
 
 
+@pytest.mark.long
 def test_spot_prices_older_than_a_year_count_only_if_requested(fleet: Path) -> None:
     document = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--json").json()
     assert max(_ages(document)) <= 365

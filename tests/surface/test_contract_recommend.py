@@ -113,6 +113,7 @@ def test_words_on_stderr_and_a_table_on_stdout() -> None:
 
 
 @pytest.mark.parametrize("form", ["--csv", "--markdown"])
+@pytest.mark.sweep(2)
 def test_other_forms(form: str) -> None:
     assert call(*SERVE, form).code == 0
 

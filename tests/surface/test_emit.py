@@ -21,6 +21,7 @@ from tests.surface.cli import call
         (("plan", "llama-3.1-8b", "--rate", "2/s", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"), ("--max-num-seqs=",)),
     ],
 )
+@pytest.mark.sweep(3)
 def test_every_verb_prints_a_vllm_line_with_its_estimate(argv: tuple[str, ...], words: tuple[str, ...]) -> None:
     reply = call(*argv, "--emit", "vllm")
     assert reply.code == 0, reply.err
@@ -83,6 +84,7 @@ def test_what_cannot_be_launched_is_an_error_and_prints_no_command(argv: tuple[s
         ("recommend", "finetune", "llama-3.1-8b", "--samples", "1000", "--as-of", "2026-10-01"),
     ],
 )
+@pytest.mark.sweep(3)
 def test_training_is_launched_with_its_batch_and_estimate(argv: tuple[str, ...]) -> None:
     reply = call(*argv, "--emit", "torchrun")
     assert reply.code == 0, reply.err

@@ -88,6 +88,7 @@ def test_data_are_the_same_in_every_language(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", OTHERS)
+@pytest.mark.sweep(3)
 def test_an_answer_has_the_same_figures_and_kinds(code: str) -> None:
     argv = ("fit", "llama-3.1-8b", "--gpu", "T4,A100-SXM-80GB", "--json")
     ours, theirs = (call(*argv, "--lang", one).json() for one in (code, "en"))

@@ -229,6 +229,7 @@ def test_http_answers_as_standard_output_does(address: str) -> None:
         (request("ping"), {"Content_Length": "-1"}, 411),
     ],
 )
+@pytest.mark.sweep(3)
 def test_http_refuses_other_sites_and_wrong_messages(address: str, body: object, headers: dict[str, str], status: int) -> None:
     refused = raw_post(address, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
     assert refused == status

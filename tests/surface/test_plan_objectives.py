@@ -107,6 +107,7 @@ def test_tpot_limit_has_no_effect_on_single_token_outputs() -> None:
     assert bill("--tpot", "50ms") == bill()
 
 
+@pytest.mark.long
 def test_trace_too_short_for_a_rate_is_refused_or_warned_about(tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     head = "time,prompt,output\n"

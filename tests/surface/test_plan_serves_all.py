@@ -62,6 +62,7 @@ def test_a_bucket_the_percentile_leaves_room_for_is_served_late_and_counted_as_m
 
 
 @pytest.mark.parametrize("objectives", [(), ("--ttft", "20s", "--percentile", "90")])
+@pytest.mark.sweep(2)
 def test_requests_longer_than_any_kv_cache_are_refused_at_any_percentile(objectives: tuple[str, ...]) -> None:
     sizes = ("--in-histogram", "200:99.5,125000:0.5", "--out", "100")
     refused = call(*LLAMA, "--rate", "1/s", *sizes, "--instance", "g6.xlarge", *objectives, "--json")
@@ -133,6 +134,7 @@ def test_too_few_gpus_for_a_profile_file_name_the_rate_they_serve(tmp_path: Path
     assert 0 < served(answer.json()) < 30
 
 
+@pytest.mark.long
 def test_models_busiest_at_different_hours_are_each_simulated_at_their_own(tmp_path: Path) -> None:
     path = tmp_path / "fleet.toml"
     model = '[[model]]\nname = "{name}"\nmodel = "llama-3.1-8b"\nin = 500\nout = 100\nttft = "1s"\nhourly = {hours}\n'

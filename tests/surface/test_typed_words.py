@@ -25,6 +25,7 @@ def test_bare_rate_is_per_second() -> None:
 
 
 @pytest.mark.parametrize("budget", ["$500", "500", "500 dollars", "0.5k"])
+@pytest.mark.sweep(2)
 def test_budgets_as_people_type_them(budget: str) -> None:
     words = ("finetune", "llama-3.1-8b", "--lora")
     assert recommend(*words, "--budget", budget)["answer"] == recommend(*words, "--budget", "500usd")["answer"]

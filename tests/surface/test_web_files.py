@@ -121,6 +121,7 @@ def test_an_opened_file_would_be_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.long)])  # spellings of each name
+@pytest.mark.long
 def test_every_name_is_refused_if_spelled_like_a_path_and_becomes_an_id_otherwise(names: list[str], count: int) -> None:
     catalog = Catalog()
     spellings = itertools.cycle(SPELLINGS)

@@ -103,6 +103,7 @@ def test_more_requests_are_never_cheaper(rate: float, times: float) -> None:
 
 
 @pytest.mark.parametrize(("loose", "tight"), [(0.1, 0.05), (0.05, 0.03), (0.03, 0.015)])
+@pytest.mark.sweep(3)
 def test_a_tighter_objective_is_never_cheaper(loose: float, tight: float) -> None:
     one, other = served(tpot=loose), served(tpot=tight)
     if other is not None:

@@ -35,6 +35,7 @@ async def workers(count: int, **limits: float) -> AsyncIterator[WorkerPool]:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.sweep(2)
 def test_a_worker_killed_as_it_is_handed_a_question_costs_no_answer(moment: str) -> None:
     async def run() -> int:
         async with workers(2) as pool:
