@@ -8,7 +8,7 @@ import pytest
 
 import whichgpu
 from whichgpu.base.errors import NoAnswer
-from whichgpu.decide.candidates import OLD_DAYS
+from whichgpu.decide.market import OLD_DAYS
 
 MODELS = ("llama-3.1-8b", "qwen2.5-7b", "mistral-7b", "qwen2.5-32b", "llama-3.1-70b")
 TOLERANCE = 1.05  # A plan may cost this multiple of the recommended fleet.

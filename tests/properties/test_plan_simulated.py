@@ -47,8 +47,9 @@ def _keeps_objectives(seed: int) -> bool:
     return simulate_model(plan.trial.formulation, plan.trial.solution, 0, OTHER_SEED).meets
 
 
-def test_a_fleet_keeps_its_objectives_with_other_requests() -> None:
-    assert _keeps_objectives(2)
+@pytest.mark.parametrize("seed", [2, pytest.param(13, marks=pytest.mark.long)])
+def test_a_fleet_keeps_its_objectives_with_other_requests(seed: int) -> None:
+    assert _keeps_objectives(seed)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.answer.ties import TIE
-from whichgpu.decide.candidates import AGE_WEIGHT, FRESH_DAYS, OLD_DAYS
+from whichgpu.decide.market import AGE_WEIGHT, FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.requirements import Requirements
 from whichgpu.price.asof import prices_on_day
 from whichgpu.price.run import OfferTerms, RunSettings, run_cost

@@ -18,7 +18,7 @@ from whichgpu.decide.configurations.configuration import Configuration, GroupRes
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK, TIME_WEIGHT, Constraints, Rank
 from whichgpu.decide.framework_support import CUDA
-from whichgpu.decide.market import Market
+from whichgpu.decide.market import Market, age_factor, outdated_offers
 from whichgpu.decide.own_offers import OWNED
 from whichgpu.decide.work import Work
 from whichgpu.price.run import OfferTerms, RunCost, RunSettings, run_cost
@@ -27,9 +27,6 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
 Bools = NDArray[np.bool_]
-# A price of a service, and a spot price, counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180
-# (assumed): it is to be rented now, and an old price may no longer be offered.
-FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
 # A run's spot price older than 180 days leads only if no fresher candidate is within this factor of it (assumed); that of a
 # service never leads a fresher one.
 OUTDATED_LEAD = 1.25
@@ -63,9 +60,7 @@ class Candidates(msgspec.Struct, frozen=True):
     age_factor: Floats  # factor by which an old price counts more in a ranking
     poorly_supported: Bools  # whether software supports the GPU badly for the task, so that it comes after all others
     outdated: Bools  # whether the price of a service, or the spot price of a run, was last seen over half a year ago
-    below_quality: (
-        Bools  # whether GPUs that the user owns hold the model only in a precision that costs more quality than allowed
-    )
+    below_quality: Bools  # whether GPUs of the user's own hold the model only in a precision that costs too much quality
     outdated_lead: float  # factor by which an outdated candidate must be better than fresher ones to come before them
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
@@ -356,22 +351,6 @@ def _poorly_supported(workload: Workload, groups: Groups, group: Ints) -> Bools:
     poor = [one.gpu.segment != SERVER_SEGMENT and CUDA not in one.gpu.supports for one in groups.groups]
     mask: Bools = np.array(poor or [False], dtype=bool)[group]
     return mask
-
-
-def outdated_offers(service: bool, market: Market, offer: Ints) -> Bools:
-    """Return a mask of the offers whose price per hour was last seen over half a year ago: of runs only spot prices."""
-    terms = market.terms[offer]
-    moving = np.isin(terms, ("on-demand", "spot")) if service else terms == "spot"
-    mask: Bools = moving & (market.age_days[offer] > OLD_DAYS)
-    return mask
-
-
-def age_factor(service: bool, market: Market, offer: Ints) -> Floats:
-    """Return the factor by which each offer's cost counts more in a ranking, by its price's age; for runs, of spot only."""
-    terms = market.terms[offer]
-    ages = terms != "owned" if service else terms == "spot"
-    age = np.where(ages, market.age_days[offer], 0)
-    return 1.0 + AGE_WEIGHT * (age > FRESH_DAYS) + AGE_WEIGHT * (age > OLD_DAYS)
 
 
 def _more_than_owned(constraints: Constraints, market: Market, offer: Ints, gpus: Floats) -> Bools:

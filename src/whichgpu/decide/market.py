@@ -27,6 +27,9 @@ from whichgpu.price.quotas import AccountQuota, QuotaOffer, machine_limit
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
+# A price of a service, and a spot price, counts 25% more in a ranking if it is older than 45 days, and 50% if older than 180
+# (assumed): it is to be rented now, and an old price may no longer be offered.
+FRESH_DAYS, OLD_DAYS, AGE_WEIGHT = 45, 180, 0.25
 HOST_VCPUS, HOST_GIB = 8.0, 30.0  # vCPUs and GiB of the host added to a GPU that is priced without one (n1-standard-8)
 DAY = 86400.0  # seconds
 # Oldest price accepted by default, in days (assumed). Older spot and marketplace prices, which change daily, count only if the
@@ -312,3 +315,19 @@ def _on_demand(table: PriceTable, terms: NDArray[np.str_], price: Floats) -> Flo
 def _codes(column: Ints) -> list[int]:
     """Return the distinct values of a column in ascending order; `np.unique` would import numpy.ma, which takes 15 ms."""
     return sorted(set(column.tolist()))
+
+
+def outdated_offers(service: bool, market: Market, offer: Ints) -> Bools:
+    """Return a mask of the offers whose price per hour was last seen over half a year ago: of runs only spot prices."""
+    terms = market.terms[offer]
+    moving = np.isin(terms, ("on-demand", "spot")) if service else terms == "spot"
+    mask: Bools = moving & (market.age_days[offer] > OLD_DAYS)
+    return mask
+
+
+def age_factor(service: bool, market: Market, offer: Ints) -> Floats:
+    """Return the factor by which each offer's cost counts more in a ranking, by its price's age; for runs, of spot only."""
+    terms = market.terms[offer]
+    ages = terms != "owned" if service else terms == "spot"
+    age = np.where(ages, market.age_days[offer], 0)
+    return 1.0 + AGE_WEIGHT * (age > FRESH_DAYS) + AGE_WEIGHT * (age > OLD_DAYS)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from whichgpu.decide.candidates import OLD_DAYS, Candidates, pareto
+from whichgpu.decide.candidates import Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK
 from whichgpu.decide.framework_support import CUDA
-from whichgpu.decide.market import Market
+from whichgpu.decide.market import OLD_DAYS, Market
 from whichgpu.price.table import Ints
 
 MAX_PER_GPU = 2  # Rows of one GPU before rows of others are left out.

@@ -26,7 +26,7 @@ MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's curr
 # replaces these and `keeps` is added: the table has six columns at most.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
-    "service": ("gpus", "machine", "term", "wait", "stands", "month"),
+    "service": ("gpus", "machine", "term", "wait", "sustained", "month"),
     "mix": ("gpus", "machine", "term", "speed", "hour", "value"),
 }
 
@@ -104,7 +104,7 @@ def short_cell(name: str, one: Candidate, text: Callable[..., str], best: Candid
         return text("recommend.seller-aged", what=seller, n=one.price_age_days) if has_older_price(one, best) else seller
     if name == "wait" and one.tpot and one.ttft:
         return _shared_unit(format_seconds(one.tpot.value), format_seconds(one.ttft.value))
-    if name == "stands" and one.capacity:
+    if name == "sustained" and one.capacity:
         return f"{significant(one.capacity.value)}/s"
     if name == "speed":
         return significant(one.throughput.value)
@@ -153,7 +153,7 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
     "cost": lambda one: _with_hourly(one.cost, one),
     "wait": _wait,
     "whole": _wait,
-    "stands": lambda one: with_unit(one.capacity.value, one.capacity.unit) if one.capacity else "",
+    "sustained": lambda one: with_unit(one.capacity.value, one.capacity.unit) if one.capacity else "",
     "keeps": lambda one: f"{one.keeps_limits:.0%}",
     "month": lambda one: _with_hourly(one.cost_per_month, one),
     "hour": lambda one: f"{format_amount(one.cost_per_hour.amount)} {one.cost.currency}",

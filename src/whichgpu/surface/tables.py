@@ -20,8 +20,8 @@ MAX_TITLE_LINES = 3  # Lines of a column's title in a compact table.
 MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), rows are printed as blocks.
 COLUMN_GAP = 3  # Characters between two columns of a table on a terminal; its two edges have one each.
 COMPACT_GAP = 2  # Characters between two columns of a compact table, which has no edges.
-MIN_NAME_WIDTH = 8  # Columns of text are narrowed down to so many characters before columns of figures are.
-SHORT_CELL = 12  # Cells of at most so many characters, such as a figure with its unit, are kept on one line where they fit.
+MIN_NAME_WIDTH = 8  # Columns of text are narrowed to this many characters before columns of figures are.
+SHORT_CELL = 12  # Cells of at most this many characters, such as a figure with its unit, are kept on one line where they fit.
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:

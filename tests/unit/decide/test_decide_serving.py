@@ -17,9 +17,9 @@ from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.configurations.bisection import least_count
 from whichgpu.decide.configurations.capacity_bound import rate_bounds, safe_rates, tpot_at_rate
 from whichgpu.decide.configurations.configuration import Configuration
-from whichgpu.decide.configurations.simulate import _fewest
 from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -141,7 +141,7 @@ def test_without_objectives_a_default_tpot_limit_applies() -> None:
 
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(1, 90))
 def test_smallest_number_of_replicas_is_found(fewest: int, more: int, needed: int) -> None:
-    total = _fewest(fewest, fewest + more, lambda count: count >= needed)
+    total = least_count(fewest, fewest + more, lambda count: count >= needed)
     assert total == (None if needed > fewest + more else max(fewest, needed))
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.candidates import OLD_DAYS, OUTDATED_LEAD, Candidates
+from whichgpu.decide.candidates import OUTDATED_LEAD, Candidates
 from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM
+from whichgpu.decide.market import OLD_DAYS
 from whichgpu.decide.requirements import Requirements
 
 DAY = date(2026, 11, 17)

@@ -11,7 +11,7 @@ from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.recommend import recommend_spelled
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.answer.ties import settle_tie
-from whichgpu.decide.candidates import AGE_WEIGHT, FRESH_DAYS, OLD_DAYS
+from whichgpu.decide.market import AGE_WEIGHT, FRESH_DAYS, OLD_DAYS
 from whichgpu.decide.question import Question
 from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.spelling import from_object

@@ -12,10 +12,11 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.candidates import FRESH_DAYS, OLD_DAYS, Candidates
+from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
+from whichgpu.decide.market import FRESH_DAYS, OLD_DAYS
 from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload

@@ -7,18 +7,14 @@ are drawn with a fixed seed, so the same question always gets the same answer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Hashable, Iterable
+from functools import partial
 from math import ceil, inf
-from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.base.errors import NoAnswer
-from whichgpu.base.lru import LruCache
-from whichgpu.catalog.gpu import Gpu
+from whichgpu.decide.configurations.bisection import highest_rate, least_count
 from whichgpu.decide.configurations.configuration import (
     Configuration,
     GroupResult,
@@ -26,9 +22,10 @@ from whichgpu.decide.configurations.configuration import (
     ReplicaSimulation,
     WorkloadRequest,
 )
-from whichgpu.decide.configurations.generating import STEP_TOKENS, with_precision
+from whichgpu.decide.configurations.generating import STEP_TOKENS
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import time_range
+from whichgpu.decide.configurations.replica_servers import UntimedReplica, replica_key, timed_servers, untimed_replica
 from whichgpu.decide.configurations.slow_steps import (
     MIN_HEADROOM,
     SAFE_PROBABILITY,
@@ -39,26 +36,18 @@ from whichgpu.decide.configurations.slow_steps import (
     with_probability,
 )
 from whichgpu.decide.constraints import Risk
-from whichgpu.estimate.group.engine_steps import EngineSteps
-from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, batch_limits, scheduler_limits
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
-from whichgpu.estimate.serving.step_tables import StepQueries, StepTables, TableSizes
 from whichgpu.estimate.serving.summary import summarise
 from whichgpu.estimate.serving.tpot_tail import tpot_tail
-from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.price.table import Floats
-from whichgpu.workload.shapes import as_transformer
-from whichgpu.workload.workload import Parallel, Workload
+from whichgpu.workload.workload import Workload
 
 # Inference requests per simulation, and a seed with a typical draw: in windows of every length it has as many arrivals as a
 # Poisson process (tested). Its 95th percentiles were 0.95 to 1.02 of those of 20,000 requests, for nine in ten of 230 servers.
 REQUESTS, TYPICAL = 400, 498
-MAX_BATCH = 512  # Step tables cover up to this many running sequences; no objective holds with more.
-TABLE_ROWS = 64  # Rows of a step table; between rows GEMM times are nearly linear.
 # Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
 # it a queue that has built up never drains.
 BUSIEST = 0.82
@@ -67,17 +56,6 @@ FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; w
 MIN_GAIN = 1.1  # Fewer tokens per step must raise the saturation rate by this factor to be chosen (assumed).
 SIMULATED_BISECTIONS = 4  # Simulations that find the largest slowdown of a replica with scheduler limits.
 MAX_REPLICAS_FACTOR = 2.0  # Up to this multiple of the replicas that formulas give is tried.
-# Search for the highest rate: most simulations; factor to which the highest rate by formulas is located; share of that rate to
-# simulate second, since formulas are mostly off by less; largest factor on the starting rate.
-RATE_SIMULATIONS, TOLERANCE, NEXT_SHARE, MAX_FACTOR = 3, 1.04, 0.9, 2.0**20
-# Workload fields on which no step time depends: workloads that differ only in these share simulated servers.
-UNTIMED: dict[str, Any] = {
-    "model": "", "gpu": None, "rate": None, "seq_in": None, "seq_out": None, "ttft_max": None, "tpot_max": None, "percentile": 95,
-    "samples": None,
-}  # fmt: skip
-# Cached decode and mixed step times, with the GPU and calibration objects, whose `id()` is part of the key.
-CachedStepTimes = tuple[Floats, Floats, Gpu, Calibration]
-_STEP_TIMES = LruCache[CachedStepTimes](256)
 
 
 class Simulator:
@@ -125,7 +103,7 @@ class Simulator:
         At low risk these are as many as keep them with slow steps, too, if any number does.
         """
         self.prepare([(group, one)])
-        if _replica_key(group, one) not in self._servers:
+        if replica_key(group, one) not in self._servers:
             return Infeasibility("memory", 0.0)
         evidence, fewest, factor = time_range(self._request, group, one), None, 1.0
         if self._risk == "low":
@@ -174,7 +152,7 @@ class Simulator:
 
         Such steps are simulated as `factor` times the request rate in a time that runs `factor` times as slowly.
         """
-        key, rate = (_replica_key(group, one), one.overrides), self._rate / replicas / one.parallel.dp
+        key, rate = (replica_key(group, one), one.overrides), self._rate / replicas / one.parallel.dp
         if (key, rate, factor) not in self._simulations:
             limits = {name: getattr(self._workload, name) for name in ("ttft_max", "tpot_max")}
             scaled = {name: None if limit is None else limit / factor for name, limit in limits.items()}
@@ -214,7 +192,7 @@ class Simulator:
             return False
 
         start = min(fewest.values())
-        replicas = _fewest(start, max(start, ceil(end * factor)), holds)
+        replicas = least_count(start, max(start, ceil(end * factor)), holds)
         return None if replicas is None else (replicas, holding[replicas])
 
     def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
@@ -245,7 +223,7 @@ class Simulator:
         if self._workload.tpot_max is None or one.parallel.pp > 1:
             return None
         limit, best, highest = OBJECTIVE_MARGIN * self._workload.tpot_max / factor, None, 0.0
-        defaults = self._servers[_replica_key(group, one)][0].batch_limits
+        defaults = self._servers[replica_key(group, one)][0].batch_limits
         for tokens in (None, *STEP_TOKENS):
             if tokens and not (defaults.chunked_prefill and defaults.mixed_steps and tokens < defaults.max_batched_tokens):
                 continue
@@ -265,7 +243,7 @@ class Simulator:
     ) -> int | None:
         """Return the fewest replicas, at least `fewest`, that may keep the objectives with slow steps; None if none do."""
         max_replicas, dp = ceil(self._replica_range(one)[1] * factor), one.parallel.dp
-        return _fewest(
+        return least_count(
             fewest, max_replicas, lambda count: may_hold_with(self._workload, times, self._rate / count / dp, factor, leeway)
         )
 
@@ -291,27 +269,27 @@ class Simulator:
         """Build the servers of candidates that will be simulated; those that differ only in the GPU are timed in one call."""
         alike: dict[Hashable, dict[Hashable, UntimedReplica]] = defaultdict(dict)
         for group, one in candidates:
-            key = _replica_key(group, one)
+            key = replica_key(group, one)
             if key not in self._servers and (replica := self._replica(group, one)) is not None:
                 alike[replace(replica.workload, model=""), replica.batch_limits.max_batched_tokens][key] = replica
         for replicas in alike.values():
-            servers = _servers(self._request, list(replicas.values()))
+            servers = timed_servers(self._request, list(replicas.values()))
             for key, server in zip(replicas, servers, strict=True):
                 self._servers[key] = server, ServiceTimes.of(server, *_lengths(self._workload))
 
     def _replica(self, group: Group, one: Configuration) -> UntimedReplica | None:
-        key = _replica_key(group, one)
+        key = replica_key(group, one)
         if key not in self._replicas:
-            self._replicas[key] = _replica(self._request, group, one)
+            self._replicas[key] = untimed_replica(self._request, group, one)
         return self._replicas[key]
 
     def _server(self, group: Group, one: Configuration) -> tuple[Server, ServiceTimes]:
         """Return the server of a configuration and its service times; tighter limits use the step times of the defaults."""
-        key = _replica_key(group, one)
+        key = replica_key(group, one)
         if one.overrides == LimitOverrides():
             return self._servers[key]
         if (key, one.overrides) not in self._limited:
-            usual, limited = self._servers[key][0], _replica(self._request, group, one)
+            usual, limited = self._servers[key][0], untimed_replica(self._request, group, one)
             assert limited is not None
             server = Server(usual.steps, limited.limits, limited.batch_limits, usual.replicas, usual.stages)
             self._limited[key, one.overrides] = server, ServiceTimes.of(server, *_lengths(self._workload))
@@ -335,48 +313,7 @@ class Simulator:
     def _fewest_by_formula(self, one: Configuration, times: ServiceTimes, leeway: float = 1.0) -> int | None:
         """Return the fewest replicas that may keep the objectives according to formulas; None if no number does."""
         workload, dp = self._workload, one.parallel.dp
-        return _fewest(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
-
-
-def _fewest(fewest: int, max_replicas: int, holds: Callable[[int], bool]) -> int | None:
-    """Return the least count for which `holds` is true, by doubling steps upwards, then by bisection; None if there is none.
-
-    >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
-    (4, 7, None)
-    """
-    failed, count, stride = fewest - 1, fewest, 1
-    while not holds(count):
-        if count >= max_replicas:
-            return None
-        failed, count, stride = count, min(count + stride, max_replicas), stride * 2
-    while count - failed > 1:
-        middle = (failed + count) // 2
-        failed, count = (failed, middle) if holds(middle) else (middle, count)
-    return count
-
-
-def highest_rate(rate: float, may_hold: Callable[[float], bool], holds: Callable[[float], bool]) -> float:
-    """Return the highest request rate per second known to hold, at least `rate`: the formulas' limit, reduced by simulations.
-
-    >>> highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: True) > 39.0
-    True
-    >>> 15.0 < highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: rate <= 20.0) <= 20.0
-    True
-    """
-    low, high = rate, 2.0 * rate
-    while may_hold(high) and high < rate * MAX_FACTOR:
-        low, high = high, 2.0 * high
-    while high / low > TOLERANCE:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if may_hold(middle) else (low, middle)
-    for limit in (low, NEXT_SHARE * low):
-        if limit <= rate or holds(limit):
-            return max(limit, rate)
-    low, high = rate, NEXT_SHARE * low
-    for _ in range(RATE_SIMULATIONS):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+        return least_count(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
 
 
 def _lengths(workload: Workload) -> tuple[float, float]:
@@ -424,65 +361,3 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
         return None
     tpot = max(summary.tpot.at[0], _tpot_tail(times, load.rate, goals.percentile))
     return ReplicaSimulation(load.rate, summary.ttft.at[0], tpot, summary.requests)
-
-
-def _replica_key(group: Group, one: Configuration) -> Hashable:
-    """Return a key that is equal for replicas with equal times: GPU and links, precision, layout, several machines or one."""
-    return group.kind, one.precision, one.parallel.tp, one.parallel.pp, group.machines > 1
-
-
-class UntimedReplica(msgspec.Struct, frozen=True):
-    """One replica of the model on its GPUs and its scheduler limits, before its step times are computed."""
-
-    workload: Workload
-    group: Group
-    limits: SchedulerLimits
-    batch_limits: SchedulerLimits  # limits that apply to the batch of one pipeline stage
-
-
-def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> UntimedReplica | None:
-    """Return one replica with its scheduler limits (KV blocks, sequences, tokens); None if no KV cache fits by the weights."""
-    shape = as_transformer(request.shape)
-    tp, pp = one.parallel.tp, one.parallel.pp
-    base = with_precision(request.workload, one.precision, request.stated)
-    workload = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
-    try:
-        limits = scheduler_limits(workload, shape, group.gpu, one.overrides, _context(workload))
-    except NoAnswer:
-        return None
-    each = batch_limits(limits, pp)
-    sequences = min(each.max_sequences, max(1, each.cache_tokens // each.block_tokens), MAX_BATCH)
-    return UntimedReplica(workload, group, limits, replace(each, max_sequences=sequences))
-
-
-def _context(workload: Workload) -> int:
-    return (workload.seq_in or 1) + (workload.seq_out or 0)
-
-
-def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> Iterator[Server]:
-    """Yield a server for each replica, all in one layout; step times not cached are computed for all GPUs in one call."""
-    first, shape = replicas[0], as_transformer(request.shape)
-    workload, max_tokens = replace(first.workload, **UNTIMED), first.batch_limits.max_batched_tokens
-    pp, context = workload.parallel.pp, 1 << (_context(first.workload) - 1).bit_length()
-    queries = _queries(TableSizes(MAX_BATCH, max(max_tokens, 2), context), pp)
-    keys = [
-        (workload, shape, id(one.group.gpu), one.group.fabric, id(request.calibration), max_tokens, context) for one in replicas
-    ]
-    cached = [_STEP_TIMES.peek(key) for key in keys]  # Cached times are all read first, since storing one may evict others.
-    new = [one.group for one, times in zip(replicas, cached, strict=True) if times is None]
-    timed: Iterator[tuple[Floats, Floats]] = iter(())
-    if new:
-        gpus = [group.gpu for group in new]
-        devices = Devices.of(gpus, [group.fabric for group in new], request.calibration)
-        steps = EngineSteps(workload, shape, gpus[0], None, devices, separate=True)
-        timed = zip(steps.decode_on_each(*queries.decode), steps.mixed_on_each(*queries.mixed), strict=True)
-    for one, key, entry in zip(replicas, keys, cached, strict=True):
-        times = entry or (*next(timed), one.group.gpu, request.calibration)
-        _STEP_TIMES.put(key, times)
-        yield Server(StepTables.from_values(queries.table_values(*times[:2])), one.limits, one.batch_limits, 1, pp)
-
-
-@lru_cache(maxsize=32)
-def _queries(sizes: TableSizes, stages: int) -> StepQueries:
-    """Return the steps to time for servers with tables of these sizes."""
-    return StepQueries(sizes, stages, TABLE_ROWS)

@@ -1,4 +1,4 @@
-"""Router rules from a plan's bucket shares: by input and output tokens, or by input tokens alone."""
+"""Requests of a simulated plan: when they arrive, how long they are, and which replicas they are routed to."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.plan.solver.problem import Floats
-from whichgpu.decide.plan.traffic import Bucket
+from whichgpu.decide.plan.traffic import Bucket, DrawnLengths, members
 from whichgpu.estimate.serving.fleet.pools import FleetRouting
+from whichgpu.estimate.serving.scheduler import Hashes
+from whichgpu.estimate.serving.simulator import Arrival
 
+MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a trace.
+OTHER_HASHES = 1 << 40  # Added to the block hashes of a repeated trace, beyond those of any trace read so far.
 SAME_SHARE = 0.02  # Two shares of a bucket of requests that differ by less count as equal.
 
 
@@ -62,3 +67,65 @@ def _middles(buckets: Sequence[Bucket], name: str, edges: tuple[int, ...]) -> li
 def _distance(bucket: Bucket, prompt: float, output: float) -> float:
     """Return the distance between a bucket's mean lengths and a request's lengths, in logarithms."""
     return float(abs(np.log(bucket.prompt / prompt)) + abs(np.log(bucket.output / output)))
+
+
+def draw_arrivals(served: ServedModel, mix: Floats, rate: float, count: int, seed: int) -> list[Arrival]:
+    """Return Poisson arrivals for the simulator: seconds, input tokens, output tokens, and block hashes if the trace has them."""
+    chance = np.random.default_rng([seed, 3])
+    if served.traffic.hash_tokens:
+        requests = _consecutive(served, mix, count, chance)
+    else:
+        at = chance.choice(len(mix), count, p=mix / mix.sum())
+        prompts, outputs = _lengths(served, at, chance)
+        requests = list(zip(prompts.tolist(), outputs.tolist(), [()] * count, strict=True))
+    times = np.cumsum(chance.exponential(1.0 / rate, count))
+    return [(time, *request) for time, request in zip(times.tolist(), requests, strict=True)]
+
+
+def _consecutive(served: ServedModel, mix: Floats, count: int, chance: np.random.Generator) -> list[tuple[int, int, Hashes]]:
+    """Return requests of a trace in its order from a random one on, thinned to this mix of buckets, with their block hashes.
+
+    What requests share depends on their order. A trace that is too short is repeated with other hashes, which share nothing.
+    """
+    trace, shares = served.traffic.trace, np.array([one.share for one in served.traffic.buckets])
+    assert trace is not None
+    prompts, outputs = np.asarray(trace.prompts), np.asarray(trace.outputs)
+    at = np.zeros(len(prompts), dtype=np.int64)
+    for b, mine in enumerate(members(served.traffic.buckets, prompts, outputs)):
+        at[mine] = b
+    weights = mix / shares
+    order = np.roll(np.arange(len(prompts)), -int(chance.integers(len(prompts))))
+    order = order[chance.random(len(order)) < (weights / weights.max())[at[order]]]
+    rounds = -(-count // max(1, len(order)))
+    requests: list[tuple[int, int, Hashes]] = [
+        (trace.prompts[place], trace.outputs[place], [one + turn * OTHER_HASHES for one in trace.hashes[place]])
+        for turn in range(rounds)
+        for place in order.tolist()
+    ]
+    return requests[:count]
+
+
+def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return input and output tokens of requests in these buckets, drawn from the trace or distribution they are made of."""
+    buckets, source = served.traffic.buckets, _requests(served)
+    prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
+    outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
+    if source is None:
+        return prompts, outputs
+    for b, mine in enumerate(members(buckets, source.prompts, source.outputs)):
+        places = np.flatnonzero(at == b)
+        if len(mine) and len(places):
+            drawn = chance.choice(mine, len(places), p=source.weights[mine] / source.weights[mine].sum())
+            prompts[places] = np.maximum(1, np.round(source.prompts[drawn]))
+            outputs[places] = np.maximum(1, np.round(source.outputs[drawn]))
+    return prompts, outputs
+
+
+def _requests(served: ServedModel) -> DrawnLengths | None:
+    """Return the requests that a model's buckets are made of, at most `MAX_TRACE` of a trace; None if they are not known."""
+    trace = served.traffic.trace
+    if trace is None:
+        return served.traffic.drawn
+    every = max(1, len(trace) // MAX_TRACE)
+    prompts, outputs = np.asarray(trace.prompts)[::every], np.asarray(trace.outputs)[::every]
+    return DrawnLengths(prompts, outputs, np.ones(len(prompts)))

@@ -20,21 +20,19 @@ from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM, SAFE_PROBABILITY
 from whichgpu.decide.constraints import Risk
 from whichgpu.decide.plan.capacity import ReplicaCapacity, stated_limits
-from whichgpu.decide.plan.routing import by_buckets, depends_on_outputs
+from whichgpu.decide.plan.routing import by_buckets, depends_on_outputs, draw_arrivals
 from whichgpu.decide.plan.routing import by_prompts as routing_by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Solution
 from whichgpu.decide.plan.supply import GpuPool
-from whichgpu.decide.plan.traffic import DrawnLengths, members
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.confidence import met_share, requests_to_show
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.kv_transfer import port_of
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
-from whichgpu.estimate.serving.scheduler import Hashes
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
+from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
@@ -42,11 +40,9 @@ REQUESTS, MIN_REQUESTS = 4000, 300  # Simulated requests per model (enough for p
 MAX_RUNS, SEED_STEP = 8, 7919  # Most independent runs of one fleet, and the difference between their seeds.
 WARM_UP = 0.1  # This share of the requests, from the first, is not counted.
 REQUESTS_PER_SLOT = 12  # Least simulated requests per batch slot, so that batches fill and empty.
-MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a trace.
 MAX_REPLICAS = 64  # More replicas per group are not simulated: equal ones, each with its share of the load, wait no longer.
 BOUND = "bandwidth"  # What bounds a decode step in most batches that keep latency objectives.
 MEDIAN = 0.5  # Quantile of the step time at which it is the estimated one.
-OTHER_HASHES = 1 << 40  # Added to the block hashes of a repeated trace, beyond those of any trace read so far.
 ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over groups.
 
 
@@ -203,7 +199,7 @@ class _GroupsRun(msgspec.Struct, frozen=True):
             count = min(self.replicas[place], MAX_REPLICAS)
             requests = int(max(MIN_REQUESTS, _least_requests(self.served) * rate / total))
             requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * max_batch(column)))
-            arrivals = _arrivals(self.served, mine / rate, rate * count / self.replicas[place], requests, seed + place)
+            arrivals = draw_arrivals(self.served, mine / rate, rate * count / self.replicas[place], requests, seed + place)
             longest = max(prompt + output for _, prompt, output, _ in arrivals)
             engine = server(self.formulation, self.served, column, count, longest, self.quantile)
             outcome = engine.run(iter(arrivals), hash_tokens=self.served.traffic.hash_tokens)
@@ -236,7 +232,7 @@ class _FleetRun(_GroupsRun, frozen=True):
             weight = max(float(rates[place]) / self.replicas[place], 1e-9)
             pools.append(_pool(self.formulation, served, column, engine, self.replicas[place], weight, f"{place}"))
         routing = routing_by_prompts(buckets, self.demand, shares) if by_prompts else by_buckets(buckets, shares)
-        arrivals = _arrivals(served, self.demand, total, count, seed)
+        arrivals = draw_arrivals(served, self.demand, total, count, seed)
         outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals), served.traffic.hash_tokens).served
         return [_latencies(outcome, count)]
 
@@ -270,68 +266,6 @@ def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:
     whole = outcome.finished - outcome.arrived
     ttft, tpot, latency = (np.where(outcome.answered, seconds, np.inf)[steady] for seconds in (first, between, whole))
     return Latencies(ttft, tpot, latency, int((steady & ~outcome.answered).sum()))
-
-
-def _arrivals(served: ServedModel, mix: Floats, rate: float, count: int, seed: int) -> list[Arrival]:
-    """Return Poisson arrivals for the simulator: seconds, input tokens, output tokens, and block hashes if the trace has them."""
-    chance = np.random.default_rng([seed, 3])
-    if served.traffic.hash_tokens:
-        requests = _consecutive(served, mix, count, chance)
-    else:
-        at = chance.choice(len(mix), count, p=mix / mix.sum())
-        prompts, outputs = _lengths(served, at, chance)
-        requests = list(zip(prompts.tolist(), outputs.tolist(), [()] * count, strict=True))
-    times = np.cumsum(chance.exponential(1.0 / rate, count))
-    return [(time, *request) for time, request in zip(times.tolist(), requests, strict=True)]
-
-
-def _consecutive(served: ServedModel, mix: Floats, count: int, chance: np.random.Generator) -> list[tuple[int, int, Hashes]]:
-    """Return requests of a trace in its order from a random one on, thinned to this mix of buckets, with their block hashes.
-
-    What requests share depends on their order. A trace that is too short is repeated with other hashes, which share nothing.
-    """
-    trace, shares = served.traffic.trace, np.array([one.share for one in served.traffic.buckets])
-    assert trace is not None
-    prompts, outputs = np.asarray(trace.prompts), np.asarray(trace.outputs)
-    at = np.zeros(len(prompts), dtype=np.int64)
-    for b, mine in enumerate(members(served.traffic.buckets, prompts, outputs)):
-        at[mine] = b
-    weights = mix / shares
-    order = np.roll(np.arange(len(prompts)), -int(chance.integers(len(prompts))))
-    order = order[chance.random(len(order)) < (weights / weights.max())[at[order]]]
-    rounds = -(-count // max(1, len(order)))
-    requests: list[tuple[int, int, Hashes]] = [
-        (trace.prompts[place], trace.outputs[place], [one + turn * OTHER_HASHES for one in trace.hashes[place]])
-        for turn in range(rounds)
-        for place in order.tolist()
-    ]
-    return requests[:count]
-
-
-def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return input and output tokens of requests in these buckets, drawn from the trace or distribution they are made of."""
-    buckets, source = served.traffic.buckets, _requests(served)
-    prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
-    outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
-    if source is None:
-        return prompts, outputs
-    for b, mine in enumerate(members(buckets, source.prompts, source.outputs)):
-        places = np.flatnonzero(at == b)
-        if len(mine) and len(places):
-            drawn = chance.choice(mine, len(places), p=source.weights[mine] / source.weights[mine].sum())
-            prompts[places] = np.maximum(1, np.round(source.prompts[drawn]))
-            outputs[places] = np.maximum(1, np.round(source.outputs[drawn]))
-    return prompts, outputs
-
-
-def _requests(served: ServedModel) -> DrawnLengths | None:
-    """Return the requests that a model's buckets are made of, at most `MAX_TRACE` of a trace; None if they are not known."""
-    trace = served.traffic.trace
-    if trace is None:
-        return served.traffic.drawn
-    every = max(1, len(trace) // MAX_TRACE)
-    prompts, outputs = np.asarray(trace.prompts)[::every], np.asarray(trace.outputs)[::every]
-    return DrawnLengths(prompts, outputs, np.ones(len(prompts)))
 
 
 def server(

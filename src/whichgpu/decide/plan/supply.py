@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.places.user_places import Reach
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.candidates import age_factor, outdated_offers, unreliable_offers
+from whichgpu.decide.candidates import unreliable_offers
 from whichgpu.decide.configurations.groups import Groups, clustered_machines, groups_of
 from whichgpu.decide.constraints import Constraints, Owned
-from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
+from whichgpu.decide.market import MOVING_DAYS, Market, age_factor, outdated_offers, terms_of
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Pool, PriceOption
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.run import RunSettings, sustained

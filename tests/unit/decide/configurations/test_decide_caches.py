@@ -7,7 +7,7 @@ import pytest
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.configurations import simulate
+from whichgpu.decide.configurations import replica_servers
 
 
 @pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 256))])
@@ -20,6 +20,6 @@ def test_answers_do_not_depend_on_cache_contents(size: int, monkeypatch: pytest.
         return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in answer.candidates]
 
     first = candidate_summaries()
-    monkeypatch.setattr(simulate, "_STEP_TIMES", LruCache[simulate.CachedStepTimes](size))
+    monkeypatch.setattr(replica_servers, "_STEP_TIMES", LruCache[replica_servers.CachedStepTimes](size))
     assert candidate_summaries() == first
     assert candidate_summaries() == first

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from whichgpu.decide.plan.simulate import _arrivals
+from whichgpu.decide.plan.routing import draw_arrivals
 from whichgpu.decide.plan.traffic import CACHE_SIZES, Traffic, trace_traffic
 from whichgpu.workload.traces.reader import Trace
 
@@ -33,7 +33,7 @@ def test_buckets_have_the_tokens_found_in_caches_of_each_size() -> None:
 
 def test_simulated_requests_keep_the_order_of_the_trace_and_a_repeated_trace_shares_nothing_with_itself() -> None:
     traffic = _traffic(shared=True)
-    arrivals = _arrivals(SimpleNamespace(traffic=traffic), np.ones(1), 1.0, 2 * COUNT, 0)  # type: ignore[arg-type]
+    arrivals = draw_arrivals(SimpleNamespace(traffic=traffic), np.ones(1), 1.0, 2 * COUNT, 0)  # type: ignore[arg-type]
     assert [one[0] for one in arrivals] == sorted(one[0] for one in arrivals)
     hashes = [tuple(one[3]) for one in arrivals]
     assert set(hashes[:COUNT]).isdisjoint(hashes[COUNT:])

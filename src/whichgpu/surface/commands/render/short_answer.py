@@ -104,7 +104,7 @@ def _columns(answer: RecommendAnswer) -> list[str]:
     """Return the names of the columns of a table that fits 80 columns: GPUs, seller, speed and cost."""
     names = [name for name in columns(answer) if name not in DROPPED_COLUMNS]
     if _one_user(answer):  # One user has no request rate, and no tokens of others to share the cost.
-        names = ["month-alone" if name == "month" else name for name in names if name != "stands"]
+        names = ["month-alone" if name == "month" else name for name in names if name != "sustained"]
     if answer.answer.purchase is None:
         names.insert(1, "seller")
     return names
