@@ -120,6 +120,17 @@ def prices(folder: Path) -> set[str]:
         return {str(offer.price) for offer in offers_on(connection, None, None, OfferQuery())}
 
 
+def test_a_reader_sees_one_state_while_others_write(folder: Path, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5")
+    with open_for_reading(folder) as connection:
+        assert connection is not None
+        before = connection.execute("SELECT count(*) FROM batch").fetchone()
+        take(folder, resolver, "0.6")
+        assert connection.execute("SELECT count(*) FROM batch").fetchone() == before
+        assert {str(offer.price) for offer in offers_on(connection, None, None, OfferQuery())} == {"0.5"}
+    assert prices(folder) == {"0.6"}
+
+
 @contextmanager
 def without_root() -> Iterator[None]:
     """Root may write everywhere, so the test temporarily switches to another user."""

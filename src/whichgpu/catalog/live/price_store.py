@@ -45,7 +45,10 @@ def store_path(folder: Path | None = None) -> Path | None:
 
 @contextmanager
 def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
-    """Open the user's price store (SQLite) for reading; yield None if there is none or it is empty."""
+    """Open the user's price store (SQLite) for reading; yield None if there is none or it is empty.
+
+    All queries on the connection see one state of the store, whatever other processes write meanwhile.
+    """
     path = store_path(folder)
     if path is None or not _exists(path):
         yield None
@@ -58,6 +61,7 @@ def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection 
             if version < len(MIGRATIONS):  # Migrating needs write access and raises without it.
                 connection.close()
                 connection = _open_to_write(path)
+            connection.execute("BEGIN")  # Writers go on in the write-ahead log; this connection keeps its first read's state.
             yield connection if connection.execute("SELECT 1 FROM batch LIMIT 1").fetchone() else None
         finally:
             connection.close()
