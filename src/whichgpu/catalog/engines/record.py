@@ -180,6 +180,7 @@ class ServeCommand(RecordSection, frozen=True):
     separate_values: bool = False  # an option and its value are two words; otherwise joined by an equals sign
     reads_gguf: bool = False  # {model} is a GGUF file, not a Hugging Face repository
     port: str = "--port"
+    host: str = ""  # option to listen on all network interfaces; empty if the server does so by default
     tensor_parallel: str = ""
     counts_attention_data_parallel: bool = False  # the tensor-parallel size includes attention data parallel ranks
     pipeline_parallel: str = ""
