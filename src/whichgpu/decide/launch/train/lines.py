@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from whichgpu.decide.launch.train.options import TrainOptions
 from whichgpu.workload.layer_pattern import layer_parts
 from whichgpu.workload.shapes import Transformer
@@ -14,7 +16,9 @@ MEGATRON_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}  # by ZeRO stage
 
 
 def trainer_words(options: TrainOptions, sharding: bool = False, checkpointing: bool = True) -> list[str]:
-    """Return the arguments of transformers' Trainer; a config may state `sharding` (FSDP) and `checkpointing` instead."""
+    """Return the arguments of transformers' Trainer; a config may state `sharding` (FSDP 2) and `checkpointing` instead."""
+    is_sharded = sharding and options.replicas > 1 and options.parallel.zero >= 2
+    is_checkpointed = options.checkpointing != "none"
     fused = "adamw_torch_fused" if options.is_fused else "adamw_torch"
     words = [
         f"--per_device_train_batch_size={options.micro_batch}",
@@ -22,10 +26,11 @@ def trainer_words(options: TrainOptions, sharding: bool = False, checkpointing: 
         f"--optim={OPTIMIZERS.get(options.optimizer, fused)}",
     ]
     words += [f"--{options.half}"] if options.half else []
-    words += ["--gradient_checkpointing"] if checkpointing and options.checkpointing != "none" else []
+    words += ["--gradient_checkpointing"] if checkpointing and is_checkpointed and not is_sharded else []
     words += [f"--max_steps={options.steps}"] if options.steps else []
-    if sharding and options.replicas > 1 and options.parallel.zero >= 2:
-        words.append(f"--fsdp={'full_shard' if options.parallel.zero == 3 else 'shard_grad_op'} auto_wrap")
+    if is_sharded:
+        config = {"reshard_after_forward": options.parallel.zero == 3, "activation_checkpointing": is_checkpointed}
+        words += ["--fsdp", f"--fsdp_config={json.dumps(config)}"]
     return words
 
 
@@ -132,6 +137,8 @@ def train_notes(options: TrainOptions, target: str) -> list[str]:
         notes.append("Pipeline, context and expert parallel ranks are the script's own; this line starts one process per GPU.")
     if target not in (*OWN_MODELS, "deepspeed") and layout.tp > 1:
         notes.append(f"Tensor parallel over {layout.tp} ranks is the script's own.")
+    if target not in (*OWN_MODELS, "deepspeed", "accelerate") and layout.zero == 1:
+        notes.append("The estimate shards optimizer state (ZeRO 1), this line does not and needs more memory: emit deepspeed.")
     notes += _own_notes(options, target)
     if target == "torchtitan" and layout.zero == 1:
         notes.append("torchtitan shards optimizer state only with parameters: this keeps whole replicas and needs more memory.")

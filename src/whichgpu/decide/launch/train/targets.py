@@ -45,7 +45,7 @@ def train_files(target: str, plan: TrainPlan) -> Files:
 def _torchrun(plan: TrainPlan) -> Files:
     options = plan.options
     words = [*torchrun_words(options.placement), SCRIPT, *trainer_words(options, sharding=True)]
-    return {"torchrun.sh": _script(plan, "torchrun", "torchrun of PyTorch 2 and transformers' Trainer", words)}
+    return {"torchrun.sh": _script(plan, "torchrun", "torchrun of PyTorch 2 and the Trainer of transformers 5.19", words)}
 
 
 def _accelerate(plan: TrainPlan) -> Files:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.launch.job_targets import JOB_TARGETS
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
 from whichgpu.workload.config_files.reader import config_workload
@@ -101,7 +102,8 @@ def test_torchrun_starts_a_process_per_gpu() -> None:
         "torchrun", "--nnodes=2", "--nproc-per-node=8", "--rdzv-backend=c10d", "--rdzv-endpoint=$HEAD_ADDRESS:29500"
     ]  # fmt: skip
     assert {"train.py", "--per_device_train_batch_size=2", "--gradient_accumulation_steps=2", "--bf16"} <= set(words)
-    assert "--fsdp=full_shard auto_wrap" in words
+    assert words[-2:] == ["--fsdp", '--fsdp_config={"reshard_after_forward": true, "activation_checkpointing": true}']
+    assert "--gradient_checkpointing" not in words  # FSDP checkpoints.
     single = last_line("torchrun", replace(RUN, gpus=1, nodes=1, parallel=Parallel(), precision="fp32", optimizer="adamw-8bit"))
     assert single[:3] == ["torchrun", "--nnodes=1", "--nproc-per-node=1"]
     assert "--optim=adamw_bnb_8bit" in single
@@ -154,6 +156,7 @@ def test_notes_say_what_a_line_cannot() -> None:
         assert f"The script loads the weights in {loaded}" in text
         assert "samples have 4096 tokens" in text
     assert "NODE_RANK=0..1" in texts["deepspeed"]
+    assert {name for name, text in texts.items() if "this line does not" in text} == {"torchrun", *JOB_TARGETS}
 
 
 @pytest.mark.parametrize(
