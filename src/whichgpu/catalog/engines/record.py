@@ -69,6 +69,7 @@ class EngineMemory(RecordSection, frozen=True):
     collectives_beside_share: bool = False
     block_tokens: int = 1  # tokens per block of the KV cache
     windowed_cache: bool = False  # sliding-window layers cache no more than the window
+    state_bytes: int = 4  # of an element of recurrent states (linear attention, Mamba) if the model's config states no type
     window_steps: int = 0  # steps in flight whose tokens a sliding-window layer is granted besides its window at admission
     whole_prompts: bool = False  # a prompt is prefilled in one step, sized for at least `least_batched_tokens`
     least_batched_tokens: int = 0
