@@ -55,7 +55,7 @@ def test_a_training_config_runs_on_as_many_gpus_as_requested(tmp_path: Path) -> 
 
 def test_sharding_of_a_file_is_over_the_gpus_that_are_stated() -> None:
     text = "python t.py --model_name_or_path llama-3.1-8b --per_device_train_batch_size 1 --bf16 --deepspeed ds_z3_config.json"
-    one, four = (whichgpu.explain(text=text, gpu="H100 SXM", **more) for more in ({}, {"gpus": 4}))
+    one, four = (whichgpu.explain(text=text, gpu="H100 SXM", gpus=gpus) for gpus in (None, 4))
     assert four.config.fields["parallel"] == {"zero": 3, "dp": 4}
     assert (one.fit.gpus[0].fits, four.fit.gpus[0].fits) == ("no", "fits")
     assert "shards over GPUs (ZeRO 3)" in str(one.fit.warnings[-1])
