@@ -126,7 +126,7 @@ class HostCosts(RecordSection, frozen=True):
     sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     # Seconds of the engine's own loop for a decode step (scheduling, inputs, sampled tokens) that runs beside the device, and
-    # more for each sequence; of loop and device the longer counts.
+    # more for each sequence; with the launches of kernels it is one thread's work.
     loop: float = 0.0
     sequence_loop: float = 0.0
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client

@@ -190,7 +190,7 @@ def lowered_pass(
     if mode.overlaps:
         scheduling = terms.seconds[SEQUENCES] * factors[SEQUENCES][:, None] / workload.host_speed
         calls, once = calls + scheduling, once - scheduling
-    calls = np.maximum(calls, host_loop_seconds(workload.engine, workload.year, terms) / workload.host_speed)
+    calls = calls + host_loop_seconds(workload.engine, workload.year, terms) / workload.host_speed
     if kind == "prefill":
         once = once + request_latency(workload)
     parts = StepParts(

@@ -60,7 +60,7 @@ def step_seconds(
     """
     device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     overlapped = terms.seconds[_SEQUENCES] * factors[_SEQUENCES][:, None] / host_speed if host.overlaps else 0.0 * fixed
-    concurrent = np.maximum((calls if host.launches else 0.0 * calls) + overlapped, loop / host_speed)
+    concurrent = (calls if host.launches else 0.0 * calls) + overlapped + loop / host_speed
     serial = fixed - overlapped
     return StepSeconds(soft_maximum(device, concurrent) + serial, device, concurrent + serial)
 
