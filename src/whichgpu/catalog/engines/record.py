@@ -125,6 +125,10 @@ class HostCosts(RecordSection, frozen=True):
     overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
     sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
+    # Seconds of the engine's own loop for a decode step (scheduling, inputs, sampled tokens) that runs beside the device, and
+    # more for each sequence; with the launches of kernels it is one thread's work.
+    loop: float = 0.0
+    sequence_loop: float = 0.0
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
     residual_adds: float = 0.0  # calls per layer for residual adds that newer releases fuse into norms

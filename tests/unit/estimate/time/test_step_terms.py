@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from tests.tiny_transformer import TINY, tiny_workload
 from tests.toy_gpu import elementwise
-from whichgpu.estimate.time.combine import HostMode, soft_maximum, step_seconds
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.time.combine import HostMode, host_loop_seconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
 from whichgpu.estimate.time.operators import gemm
-from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
+from whichgpu.estimate.time.terms import SEQUENCE_SECONDS, TERMS, TimeTerms, dominant_unit_class
 from whichgpu.workload.shapes import Mlp, Patches
 
 
@@ -31,6 +32,8 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     assert overlapped.wall.item() == pytest.approx(
         (150**6 + 30**6) ** (1 / 6) + 10
     )  # the fixed seconds of the step do not overlap
+    looping = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True), host_speed=2.0, loop=800.0)
+    assert looping.wall.item() == pytest.approx((150**6 + 420**6) ** (1 / 6) + 20)  # the loop outlasts the device
     assert soft_maximum(np.zeros(1), np.zeros(1)).item() == 0.0
     twice = terms + terms * 2.0
     assert (twice.seconds.max(), twice.floors.max(), twice.flop_seconds.item(), twice.byte_seconds.item()) == (30, 90, 3, 3)
@@ -61,3 +64,15 @@ def test_kinds_of_steps_and_their_host_terms() -> None:
     assert scheduled_sequences(tiny_workload(engine="pytorch"), 7.0) == 0.0
     assert throttling_slowdown(np.array(0.0)).item() == 1.0
     assert throttling_slowdown(np.array(1e9)).item() > throttling_slowdown(np.array(0.01)).item() > 1.0
+
+
+def test_a_serving_engine_s_own_loop_counts_for_decode_steps_by_their_sequences() -> None:
+    host = engine_record("vllm", 2026).host
+    shape = (len(TERMS), 1, 2)
+    seconds = np.zeros(shape)
+    seconds[TERMS.index("sequences")] = np.array([[0.0, 64 * host.sequence_work * SEQUENCE_SECONDS]])
+    terms = TimeTerms(seconds, np.zeros(shape), np.ones((1, 2)), np.ones((1, 2)), "half")
+    none, loop = host_loop_seconds("vllm", 2026, terms)[0]
+    assert none == 0.0
+    assert loop == pytest.approx(host.loop + 64 * host.sequence_loop)
+    assert host_loop_seconds("vllm", 2024, terms).max() == 0.0
