@@ -254,8 +254,13 @@ def search_plan(
     """Return the cheapest fleet found, with larger margins while its simulation misses objectives; or why there is none."""
     inputs = read_inputs(question, sources, progress)
     supply = supply_of(question, inputs)
-    if isinstance(supply, Refusal):
-        return supply
+    return supply if isinstance(supply, Refusal) else search_fleets(question, inputs, supply, progress, gap)
+
+
+def search_fleets(
+    question: PlanQuestion, inputs: PlanInputs, supply: Supply, progress: StageProgress = silent, gap: float = GAP
+) -> SolvedPlan | Refusal:
+    """Return the cheapest fleet found among these machines, as `search_plan` does; or why there is none."""
     search = _MarginSearch(question, inputs, supply, gap, progress, question.headroom is not None)
     refused = search.run()
     if refused is not None:
