@@ -31,7 +31,6 @@ from whichgpu.decide.plan.plan_answer import CurvePoint, money
 from whichgpu.decide.plan.question import PlanQuestion, to_document
 from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.search import SolvedPlan, search_fleets
-from whichgpu.decide.plan.solver.starts import starts_of
 from whichgpu.decide.plan.supply import Supply
 from whichgpu.estimate.lookup_cache import LookupCache
 
@@ -104,9 +103,8 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
         return PricedPoint()
     if isinstance(plan, Refusal):
         return PricedPoint()
-    solution, formulation = plan.trial.solution, plan.trial.formulation
-    bill = solution.bill + starts_of(formulation, solution, plan.inputs.constraints.run_settings.startup).cost
-    return PricedPoint(round(bill, 6), round(solution.gap, 6), solution.max_gpus(formulation.problem))
+    solution = plan.trial.solution
+    return PricedPoint(round(plan.bill, 6), round(solution.gap, 6), solution.max_gpus(plan.trial.formulation.problem))
 
 
 @lru_cache(maxsize=4)

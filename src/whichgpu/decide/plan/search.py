@@ -76,6 +76,12 @@ class SolvedPlan(msgspec.Struct, frozen=True):
     trial: PlanTrial
     missed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
+    @property
+    def bill(self) -> float:
+        """Return the cost of an average hour, with the hours in which machines start."""
+        trial, startup = self.trial, self.inputs.constraints.run_settings.startup
+        return trial.solution.bill + starts_of(trial.formulation, trial.solution, startup).cost
+
 
 class _Candidate(msgspec.Struct, frozen=True):
     """A choice of margins, with its solved fleet if it was solved; `cost` is a lower bound until then."""
