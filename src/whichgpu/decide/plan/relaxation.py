@@ -102,11 +102,10 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
         if one.part == "goals":
             for factor in LOOSENING:
                 yield _loosened(one.values, factor, trials)
-    limits = [_steps(one, trials) for one in refusal.relaxations if one.part != "goals"]
-    for step in chain.from_iterable(zip_longest(*limits)):  # Each limit is moved a little before any is moved further.
-        if step is not None:
-            assert step.message is not None
-            yield step.message, *_moved(step, trials)
+        else:
+            yield _moved(one, trials)
+    limits = [_further(one, trials) for one in refusal.relaxations if one.part != "goals"]
+    yield from (_moved(step, trials) for step in chain.from_iterable(zip_longest(*limits)) if step is not None)
     question = trials.question
     if "seller" in refusal.rejected:
         yield _with_any(question, "sellers")
@@ -124,9 +123,8 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
             yield _with_any(question, name)
 
 
-def _steps(one: Relaxation, trials: RelaxationTrials) -> Iterator[Relaxation]:
-    """Yield a moved limit, then further ones: with the least that the solver needs a simulated queue may miss the objectives."""
-    yield one
+def _further(one: Relaxation, trials: RelaxationTrials) -> Iterator[Relaxation]:
+    """Yield a limit moved further: with the least that the solver needs, a simulated queue may miss the objectives."""
     if one.part == "budget":
         filters = {name: value for name, value in trials.question.filters.items() if name != "budget"}
         plan = search_plan(replace(trials.question, filters=filters, curve=False), trials.sources)
@@ -183,8 +181,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
-def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
-    """Return the changed fields of the request, and the changed question, for one limit (budget, quota, ...) that is moved."""
+def _moved(one: Relaxation, trials: RelaxationTrials) -> Change:
+    """Return the change of one limit (budget, quota, ...) that is moved."""
+    assert one.message is not None
+    return one.message, *_with_limit(one, trials)
+
+
+def _with_limit(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
+    """Return the changed fields of the request, and the changed question, for one limit that is moved."""
     question, values = trials.question, one.values
     match one.part:
         case "headroom":
