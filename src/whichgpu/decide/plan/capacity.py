@@ -109,8 +109,8 @@ def replica_capacities(
             mine = [place for place in places if max_tp[place] >= tp]
             if mine and divides_evenly(workload, shape, tp, 1, 1):
                 sized = one_sequence(workload, tp)
-                able, wanted = [kinds[place] for place in mine], [roles[place] for place in mine]
-                of_degree = _of_degree(request, sized, shape, buckets, objectives, able, wanted)
+                able, their_roles = [kinds[place] for place in mine], [roles[place] for place in mine]
+                of_degree = _of_degree(request, sized, shape, buckets, objectives, able, their_roles)
                 for place, own in zip(mine, of_degree, strict=True):
                     replicas[place] += own
     return replicas
@@ -142,12 +142,12 @@ def _of_degree(
     outputs = np.array([max(1.0, bucket.output) for bucket in buckets])
     longest = np.array([float(bucket.most_tokens) for bucket in buckets])
     requests, replicas = Requests(prompts, outputs, longest), []
-    for kind, steps, wanted in zip(kinds, replica_steps(request, workload, buckets, kinds), roles, strict=True):
+    for kind, steps, own_roles in zip(kinds, replica_steps(request, workload, buckets, kinds), roles, strict=True):
         if steps is None:
             replicas.append([ReplicaCapacity(tp, precision, none, none, None, "memory")])
             continue
-        replicas.append([_capacity(workload, steps, requests, objectives)] if wanted.aggregated else [])
-        if wanted.disaggregated:
+        replicas.append([_capacity(workload, steps, requests, objectives)] if own_roles.aggregated else [])
+        if own_roles.disaggregated:
             replicas[-1] += _workers(workload, shape, kind, steps, requests, objectives)
     return replicas
 
