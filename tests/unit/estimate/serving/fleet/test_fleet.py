@@ -52,9 +52,9 @@ def test_a_fleet_that_cannot_keep_its_objectives_is_not_simulated_to_its_end() -
     fleet, load = Fleet((station(copies=2, server=linear(token=1e-6, sequence=1e-5)), station())), sampled_arrivals(300.0)
     whole = simulate_fleet(fleet, load).served
     ttft = whole.first - whole.arrived
-    kept = simulate_fleet(fleet, load, misses=MissLimit.of(400, 40, 90.0, float(np.percentile(ttft[40:], 91)))).served
-    assert kept.complete
-    assert (kept.finished == whole.finished).all()
+    holding = simulate_fleet(fleet, load, misses=MissLimit.of(400, 40, 90.0, float(np.percentile(ttft[40:], 91)))).served
+    assert holding.complete
+    assert (holding.finished == whole.finished).all()
     ended = simulate_fleet(fleet, load, misses=MissLimit.of(400, 40, 90.0, float(np.percentile(ttft[40:], 50)))).served
     assert not ended.complete
     assert 40 + 36 < len(ended.arrived) < 400
