@@ -90,7 +90,7 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     if PRICES.search(text) and (offers := _offers(text, catalog)):
         return offers
     tasks = [name for pattern, name in TASKS if pattern.search(text)]
-    task, work = (tasks or [None])[0], next((name for name in tasks if name != "fit"), None)
+    task, work = next(iter(tasks), None), next((name for name in tasks if name != "fit"), None)
     if COMPARE.search(text) and (comparison := _comparison(text, work, catalog)):
         return comparison
     if not ABOUT_GPUS.search(text):
