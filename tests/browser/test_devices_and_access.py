@@ -158,6 +158,8 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     page = opened(f"/plan?what={what}&count=200")
     page.set_input_files("#f-trace", str(trace))
     until(page, "() => document.querySelector('.course progress')")
+    page.click("form button.main")  # The answer to the file is under way: it is not computed twice, nor another one.
+    assert page.locator(".course").count() == 1
     until(page, "() => document.querySelector('#traced')", seconds=180)
     drawn(page)
     text = page.locator("#answer").inner_text()
@@ -168,6 +170,9 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     assert page.locator("[data-chart=hours] svg").count() == (what == "fleet")
     assert page.locator("#answer .downloads, #answer .twins").count() == 0  # Their addresses would be of another question.
     assert "--trace=trace.csv" in page.locator("#command").inner_text()
+    page.click("[data-without]")
+    until(page, "() => !document.querySelector('#traced, [aria-busy]')")
+    assert "--trace" not in page.locator("#command").inner_text()
 
 
 @pytest.mark.long
