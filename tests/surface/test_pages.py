@@ -140,6 +140,7 @@ def test_the_compare_page_has_bars_prices_and_reasons() -> None:
     assert html.count('<tr class="unfit">') == 1
     assert "GiB usable" in html.partition("unfit")[2]
     assert "as spot" not in html  # A GPU that is rented on demand has that price.
+    assert "EUR" not in html  # The costs that the bars compare are in one currency.
     assert page("compare", "name=RTX").status == 400
 
 

@@ -10,6 +10,7 @@ from whichgpu.api.request.offers import OffersRequest
 from whichgpu.api.workloads.compare import Comparison
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
+from whichgpu.catalog.currency import DOLLAR
 from whichgpu.price.offers import Offer
 
 TERMS: tuple[tuple[str, ...], ...] = (("on-demand",), ())  # On demand, or else on any term.
@@ -35,10 +36,10 @@ def compared_costs(answer: Comparison, context: Context) -> tuple[ComparedCost, 
 
 
 def _offer(request: OffersRequest, context: Context) -> Offer | None:
-    """Return the cheapest recent offer of a GPU or machine, on demand if there is one; None if nobody offers it."""
+    """Return the cheapest recent offer of a GPU or machine in dollars, on demand if there is one; None if nobody offers it."""
     for term in TERMS:
         try:
-            return offers({**request, "term": term, "limit": 1}, context).recent
+            return offers({**request, "term": term, "currency": DOLLAR, "limit": 1}, context).recent
         except NoAnswer:
             continue
     return None
