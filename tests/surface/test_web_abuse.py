@@ -260,6 +260,8 @@ def test_invalid_http_gets_the_standard_error_document(small: Server) -> None:
         b"GET\r\n\r\n",
         b"\x00" * 100_000,
         b"GET /" + b"a" * 40_000,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 40_000,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost" + b"\r\nX: a" * 20_000,
         POST + b"Transfer-Encoding: chunked\r\n\r\nnot a length",
     ):
         with small.connect() as bare:
