@@ -13,8 +13,8 @@ from whichgpu.decide.configurations.capacity_bound import BUSIEST
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.solver.problem import Bools, Floats
-from whichgpu.decide.plan.step_times import BATCHES, Kind, ReplicaSteps, replica_steps
 from whichgpu.decide.plan.traffic import Bucket
+from whichgpu.decide.roles.step_times import BATCHES, Kind, ReplicaSteps, replica_steps
 from whichgpu.decide.roles.worker_rates import Requests, WorkerRates, decode_rates, prefill_rates
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.memory.dispatch import estimate_memory

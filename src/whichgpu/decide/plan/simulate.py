@@ -25,8 +25,8 @@ from whichgpu.decide.plan.routing import by_buckets, depends_on_outputs, draw_ar
 from whichgpu.decide.plan.routing import by_prompts as routing_by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Solution
-from whichgpu.decide.plan.step_times import without_objectives
 from whichgpu.decide.plan.supply import GpuPool
+from whichgpu.decide.roles.step_times import without_objectives
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.confidence import met_share, requests_to_show
 from whichgpu.estimate.serving.early_stop import MissLimit

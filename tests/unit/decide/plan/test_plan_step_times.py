@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.plan import step_times
 from whichgpu.decide.plan.capacity import Roles, replica_capacities
 from whichgpu.decide.plan.inputs import served_models
 from whichgpu.decide.plan.question import PlanQuestion, RequestedModel
 from whichgpu.decide.plan.solver.build import ServedModel
-from whichgpu.decide.plan.step_times import replica_steps
+from whichgpu.decide.roles import step_times
+from whichgpu.decide.roles.step_times import replica_steps
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.lookup_cache import LookupCache
 
