@@ -101,7 +101,8 @@ def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
         if not workload.training:
             return SAMPLES if workload.task == "batch" else SERVED_SAMPLES
         usual = default_batch(request.shape, 1).micro_batch
-        return np.array(micro_batches(usual) if adapts_by_default(workload, request.shape, request.stated) else (usual,), dtype=float)
+        adapts = adapts_by_default(workload, request.shape, request.stated)
+        return np.array(micro_batches(usual) if adapts else (usual,), dtype=float)
     share, rest = divmod(workload.batch or 1, gpus)
     if not workload.training:
         return np.array([float(max(1, share + bool(rest)))])
