@@ -105,8 +105,10 @@ def adapts_by_default(workload: Workload, shape: Shape, fields_set: Collection[s
 def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_set: Collection[str], memory: MemoryOf) -> Workload:
     """Return a training request adapted to a GPU, with checkpointing and smaller micro-batches if it needs them to fit.
 
-    A request whose micro-batch, accumulation or checkpointing the user set (`fields_set`: names of such fields) is unchanged.
+    A request whose micro-batch, accumulation or checkpointing the user set (`fields_set`: names of such fields) is unchanged but
+    for its optimizer states and sequences, which engines that train with Megatron divide among the ranks by default.
     """
+    workload = _with_megatron_options(workload, fields_set)
     if not adapts_by_default(workload, shape, fields_set):
         return workload
 
@@ -115,6 +117,18 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_se
         return "no" if minimum_training_memory(one, shape) > usable else verdict(required_memory(memory(one), one), usable)
 
     return first_fitting(training_options(workload, shape, "batch" in fields_set), verdict_of)
+
+
+def _with_megatron_options(workload: Workload, fields_set: Collection[str]) -> Workload:
+    """Return a request over tensor or pipeline ranks with the options every Megatron recipe sets, unless the user did.
+
+    They are sequence parallelism beside tensor parallelism, and optimizer states sharded among the replicas (ZeRO stage 1).
+    """
+    layout = workload.parallel
+    usual = engine_of(workload).training.megatron and workload.training
+    if not usual or max(layout.tp, layout.pp) == 1 or {"parallel.sp", "parallel.zero"} & set(fields_set):
+        return workload
+    return replace(workload, parallel=replace(layout, sp=layout.sp or layout.tp > 1, zero=layout.zero or int(layout.dp > 1)))
 
 
 def with_automatic_offload(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Workload:

@@ -28,7 +28,7 @@ DEFAULTS = {name: getattr(_BARE, name) for name in FIELDS if name not in ("task"
 
 
 class ParsedWorkload(msgspec.Struct, frozen=True):
-    """A workload read from a request, and the names of the fields the user gave."""
+    """A workload read from a request, and the names of the fields the user gave, with degrees of a layout as `parallel.dp`."""
 
     workload: Workload
     user_fields: frozenset[str]
@@ -119,7 +119,7 @@ def _build(
             values[name] = read(kind, value)
         except InvalidValue as problem:
             problems[name] = invalid_field(spell(name), value, problem)
-    names = frozenset(values)
+    names = frozenset(values) | _stated_degrees(fields.get("parallel"))
     if values.get("lora_rank") == 0:  # A rank of 0 means explicitly without adapters.
         del values["lora_rank"]
     for name in ("task", "model"):
@@ -132,6 +132,16 @@ def _build(
     if (clash := contradiction(workload, names - default_fields, spell)) is not None:
         raise clash
     return ParsedWorkload(workload, names)
+
+
+def _stated_degrees(layout: Any) -> frozenset[str]:
+    """Return the degrees that a layout states, such as `parallel.zero`, whatever their values.
+
+    >>> sorted(_stated_degrees("dp=4,zero=0")), _stated_degrees({"tp": 2}), _stated_degrees(None)
+    (['parallel.dp', 'parallel.zero'], frozenset({'parallel.tp'}), frozenset())
+    """
+    names = layout if isinstance(layout, Mapping) else [part.partition("=")[0].strip() for part in str(layout or "").split(",")]
+    return frozenset(f"parallel.{name}" for name in names if name in LAYOUT_FIELDS)
 
 
 def _default_fields(request: Mapping[str, Any]) -> frozenset[str]:

@@ -21,7 +21,7 @@ DEFAULTS = {"task": None, "model": None, **field_defaults(Workload)}
 
 def unused(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
     """Return warnings about fields the user gave that do not affect the answer; a field given its default value is ignored."""
-    changed = {name for name in user_fields if getattr(workload, name) not in (None, DEFAULTS[name])}
+    changed = {name for name in DEFAULTS if name in user_fields and getattr(workload, name) not in (None, DEFAULTS[name])}
     by_task = changed & set(_foreign_to_task(workload))
     by_model = changed & set(_foreign_to_model(shape)) - by_task
     warnings = []

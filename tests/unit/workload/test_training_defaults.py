@@ -99,6 +99,16 @@ def test_explicit_values_win() -> None:
     assert staged.fits == "fits"
 
 
+def test_layouts_of_megatron_shard_sequences_and_optimizer_unless_stated() -> None:
+    fields: dict[str, Any] = {"gpu": "64x H100 SXM", "tp": 4, "pp": 4, "dp": 4, "nodes": 8, "precision": "bf16", "batch": 128}
+    usual = whichgpu.estimate("train", "llama-3.1-70b", engine="megatron", **fields).request["parallel"]
+    assert (usual["sp"], usual["zero"]) == (True, 1)
+    stated = whichgpu.estimate("train", "llama-3.1-70b", engine="megatron", zero=0, **fields).request["parallel"]
+    assert (stated["sp"], stated["zero"]) == (False, 0)
+    plain = whichgpu.estimate("train", "llama-3.1-70b", engine="pytorch", **fields).request["parallel"]
+    assert (plain["sp"], plain["zero"]) == (False, 0)
+
+
 @pytest.mark.parametrize(
     ("model", "fields", "gpu", "passes"),
     [

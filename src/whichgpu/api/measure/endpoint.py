@@ -200,7 +200,7 @@ def _workload(
     claim = question.claim
     spelled = claim.workload if claim else None
     engine = ENGINE_OF_OWNER.get((served.owner or "").lower())
-    fields: dict[str, Any] = {name: getattr(spelled, name) for name in (claim.user_fields if claim else ())}
+    fields: dict[str, Any] = {name: getattr(spelled, name) for name in FIELDS if claim and name in claim.user_fields}
     fields |= {"task": "serve", "seq_in": level.tokens_in, "seq_out": level.tokens_out}
     fields.setdefault("model", served.id.rpartition("/")[2])
     if engine:

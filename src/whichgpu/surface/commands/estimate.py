@@ -189,4 +189,6 @@ def _sentence(answer: EstimateAnswer) -> Message:
     if answer.fits is None or answer.usable is None:
         return msg("estimate.memory", **values)
     where = {"gpu": request["gpu"], "usable": format_memory(answer.usable), "date": answer.checked or ""}
+    if answer.fits == "fits" and answer.memory_device.value > answer.usable:  # CUDA graphs lie beside the engine's share.
+        return msg("estimate.memory-fits-share", engine=request["engine"], **values, **where)
     return msg(f"estimate.memory-{answer.fits}", **values, **where)

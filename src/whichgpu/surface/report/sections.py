@@ -13,6 +13,7 @@ from whichgpu.base.messages import Language, Message
 from whichgpu.surface.commands.render.recording_session import RecordedTable, RecordingSession
 
 MAX_ROWS, MAX_LINES, MAX_TABLES = 5, 5, 2  # Rows of a printed table, lines of a section, and tables: it fits one page.
+NEIGHBOURHOODS = ("evidence.neighbourhood", "evidence.neighbourhood-other-gpus")  # Messages on the error of near measurements.
 # Sections in reading order: their headings, and the messages that belong to each. Ids that end in a dash are beginnings.
 SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cost": (
@@ -29,7 +30,7 @@ SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("recommend.lacks", "recommend.risk", "recommend.safest", "recommend.measured", "recommend.narrow-", "fit.warning",
          "plan.breaks", "web.saturated"),
     ),
-    "evidence": ("report.evidence", ("evidence.line", "evidence.neighbourhood", "evidence.none", "estimate.tier-")),
+    "evidence": ("report.evidence", ("evidence.line", *NEIGHBOURHOODS, "evidence.none", "estimate.tier-")),
     "assumed": ("web.assumed", ("recommend.assumed", "fit.assumed")),
     "sources": ("web.sources", ("sources.rest",)),
     "reproduce": ("web.same-command", ("recommend.reproduce",)),
@@ -40,7 +41,11 @@ UNPREFIXED_MESSAGES = (
     "recommend.assumed",
     "fit.warning",
 )  # Their section's heading says the first word.
-FIRST_LINES = ("evidence.neighbourhood", "recommend.unit-costs")  # First lines of their sections, which are cut at the end.
+FIRST_LINES = (
+    "evidence.neighbourhood",
+    "evidence.neighbourhood-other-gpus",
+    "recommend.unit-costs",
+)  # First lines of their sections, which are cut at the end.
 LEFT_OUT_MESSAGES = (
     "sources.heading", "evidence.nearest", "recommend.verify", "recommend.considered", "recommend.considered-all", "fit.remedies",
     "fit.largest",

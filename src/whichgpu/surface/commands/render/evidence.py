@@ -40,7 +40,7 @@ def say_evidence(session: Session, evidence: Sequence[NearMeasurement], error: f
     for row in evidence:
         session.say(nearest_line(row, session.language))
     if error is not None:
-        session.say(neighbourhood(error))
+        session.say(neighbourhood(evidence, error))
 
 
 def nearest_line(row: NearMeasurement, language: Language) -> Message:
@@ -55,6 +55,7 @@ def nearest_line(row: NearMeasurement, language: Language) -> Message:
     return msg("evidence.line", estimated=format_seconds(row.estimated), error=f"{row.error:+.0%}", **values)
 
 
-def neighbourhood(error: float) -> Message:
-    """Return a sentence on how far the model is off on the measurements nearest to a question."""
-    return msg("evidence.neighbourhood", error=f"{error:.0%}")
+def neighbourhood(evidence: Sequence[NearMeasurement], error: float) -> Message:
+    """Return a sentence on how far the model is off on the measurements nearest to a question; of other GPUs it says so."""
+    own = any("gpu" not in row.differs_on for row in evidence)
+    return msg("evidence.neighbourhood" if own else "evidence.neighbourhood-other-gpus", error=f"{error:.0%}")

@@ -81,7 +81,7 @@ def near_content(evidence: Sequence[NearMeasurement], error: float | None, langu
         }
         for row in evidence
     ]  # fmt: skip
-    return {"rows": rows, "error": neighbourhood(error) if error is not None else None}
+    return {"rows": rows, "error": neighbourhood(evidence, error) if error is not None else None}
 
 
 def sort_order(sort: str | None, *names: str | None) -> str:
