@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.live.overlay import NAME as OWN_PRICES
 from whichgpu.decide.configurations.capacity_bound import expected_latency
-from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK, TIME_WEIGHT, Constraints, Rank
 from whichgpu.decide.framework_support import CUDA
@@ -36,7 +36,6 @@ SERVER_SEGMENT = "datacenter"
 # Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
 # and for few desktop cards.
 PORTABLE_ENGINES = ("llama.cpp", "mlx")
-MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, not `recommend`.
 
 
 class Candidates(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import numpy as np
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
-from whichgpu.decide.candidates import MAX_REPLICAS, Bools, Candidates
-from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
+from whichgpu.decide.candidates import Bools, Candidates
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, GroupResult, Infeasibility
 from whichgpu.decide.constraints import Constraints
 from whichgpu.price.table import Floats, Ints
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.sentence_rules import RULES, TRAINING
+from whichgpu.surface.sentence_rules import READ, RULES, TRAINING
 from whichgpu.workload.models import built_in_member
 
 MIN_WORDS = 3  # Fewer words are a mistyped command, not a sentence.
@@ -24,7 +24,13 @@ TASKS = (
     (re.compile(r"\b(fine-?tun\w*|q?lora)\b"), "finetune"),
     (re.compile(r"\b(pre-?)?train(ing)?\b"), "train"),
     (re.compile(r"\b(images?|pictures?|stable[ -]diffusion|sdxl|flux|draw\w*)\b"), "images"),
-    (re.compile(r"\b(serve|serving)\b"), "serve"),
+    (
+        re.compile(
+            r"\b(serve|serving|host(ing)?|deploy\w*|rps|qps|tpot|ttft|(a|1|all|whole) year)\b"
+            r"|\b(requests?|req|queries)( ?/ ?| an? | per )s"
+        ),
+        "serve",
+    ),
     (re.compile(r"\b(batch|offline|prompts)\b|\d( ?([kmb]|thousand|[mb]illion))? requests\b(?! ?(/|an?\b|per\b))"), "batch"),
     (re.compile(r"\b(service|api|requests?|team|people|users|employees)\b"), "serve"),
     (re.compile(r"\b(chat\w*|llms?|inference|talk|assistant|language models?|run)\b"), "chat"),
@@ -40,14 +46,31 @@ CURRENCIES = {
     "£": "gbp",
     "gbp": "gbp",
     "pound": "gbp",
+    "₩": "krw",
+    "krw": "krw",
+    "won": "krw",
+    "vnd": "vnd",
+    "dong": "vnd",
+    "cny": "cny",
+    "rmb": "cny",
+    "yuan": "cny",
+    "jpy": "jpy",
+    "yen": "jpy",
+    "inr": "inr",
+    "rupee": "inr",
 }
 MONEY = re.compile(
-    r"(?P<sign>[$€£])?\s?(?P<amount>\d[\d,.]*)\s?(?P<thousand>k\b)?\s?(?P<currency>dollars?|usd|euros?|eur|pounds?|gbp|[$€£])?"
+    r"(?P<sign>[$€£₩])?\s?(?P<amount>\d[\d,.]*)\s?((?P<thousand>k|thousand)\b|(?P<million>m|million)\b)?\s?"
+    rf"(?P<currency>(?:{'|'.join(name for name in CURRENCIES if name.isalpha())})s?\b|[$€£₩])?"
     r"(\s?(/|an?|per)\s?(?P<per>hour|h|month)\b)?"
 )
 SIZE = re.compile(r"\b\d+(?:\.\d+)?b\b")
 OWNING = re.compile(r"\b(buy|purchase|home|desktop|cards?)\b")
 PICTURES = "stable-diffusion-xl"  # The model of a question about pictures that names none.
+ADAPTED = "llama-3.1-8b"  # The model of a question about LoRA or QLoRA that names none.
+ADAPTERS = re.compile(r"\bq?lora\b")
+ONE = re.compile(r"\bone(?= (thousand|[mb]illion|trillion|requests?|hours?|days?|weeks?|months?|years?|seconds?)\b)")
+ALWAYS = re.compile(r"\b24/7\b")  # A service runs all the time anyway.
 DIGITS = {word: str(n) for n, word in enumerate("two three four five six seven eight nine ten".split(), 2)}
 # A word of these left over is a condition that no rule has read, as is any word with a digit.
 QUANTITIES = re.compile(
@@ -57,14 +80,14 @@ QUANTITIES = re.compile(
 FILLERS = frozenset(
     "a an and any are at be best by can card cards cheapest could do does for from gpu gpus graphics hardware have how i in into"
     " is it its kind machine me mine model much my need needed of on one or our own per please rent run should that the them this"
-    " to under use using want we what which will with within would you your generate token tokens about around through".split()
+    " to under use using want we what which will with within would you your generate token tokens about around through as full"
+    " fully way many company traffic less than get then via year".split()
 )
 OWNER = frozenset({"my", "our", "own", "have"})
 MAX_GPU_WORDS = 4  # Words of the longest name of a GPU, with its count.
 # Providers by names people write that the catalog lacks; the catalog's own for those whose id is an everyday word.
 PROVIDER_NAMES = {"amazon": "aws", "google": "gcp", "oracle": "oci", "digitalocean": "do"}
 EVERYDAY_PROVIDERS = frozenset({"do", "nvidia"})
-READ = "\0"  # Replaces in the text what has been read.
 
 
 class SentenceQuestion(NamedTuple):
@@ -83,13 +106,14 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     {'task': 'images', 'model': 'stable-diffusion-xl', 'buy': 'true', 'budget': '800usd'}
     """
     text = re.sub(r"\w+", lambda word: DIGITS.get(word[0], word[0]), " ".join(sentence.lower().split()).strip(" ?!."))
+    text = ALWAYS.sub("", ONE.sub("1", text))
     if len(text.split()) < MIN_WORDS:
         return None
     if PRICES.search(text) and (offers := _offers(text, catalog)):
         return offers
-    if not ABOUT_GPUS.search(text):
-        return None
     task = next((name for pattern, name in TASKS if pattern.search(text)), None)
+    if not ABOUT_GPUS.search(text) and not (task and _names_work(text, catalog)):
+        return None
     if task in FITTED and ASKS_WHETHER.match(text) and (fit := _fit(text, task, catalog)):
         return fit
     reader = _Reader(text, catalog)
@@ -99,7 +123,7 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     # A model alone is for a chat with it.
     if model is None and (task in (None, "fit") or (task == "chat" and not is_owning)):
         return None
-    task, model = task or "chat", model or (PICTURES if task == "images" else None)
+    task, model = task or "chat", model or (PICTURES if task == "images" else ADAPTED if ADAPTERS.search(text) else None)
     if task == "fit" and model:
         return SentenceQuestion("fit", {"model": model} | fields, reader.unread(), reader.ignored())
     if (is_owning and "owned" not in fields) or (
@@ -129,8 +153,14 @@ def _fit(text: str, task: str, catalog: Catalog) -> SentenceQuestion | None:
     return SentenceQuestion("fit", first | _adapter(text) | fields, reader.unread(), reader.ignored())
 
 
+def _names_work(text: str, catalog: Catalog) -> bool:
+    """Return whether a text names a model, its size, or a kind of adapter."""
+    reader = _Reader(text, catalog)
+    return bool(ADAPTERS.search(text) or reader.named_model() or reader.sized_model())
+
+
 def _adapter(text: str) -> dict[str, str]:
-    adapter = re.search(r"\bq?lora\b", text)
+    adapter = ADAPTERS.search(text)
     return {adapter[0]: "true"} if adapter else {}
 
 
@@ -187,7 +217,8 @@ class _Reader:
             return
         self._remove(money)
         currency = CURRENCIES[(money["sign"] or money["currency"]).rstrip("s")]
-        amount = float(money["amount"].rstrip(".,").replace(",", "")) * (1000 if money["thousand"] else 1)
+        factor = 1e6 if money["million"] else 1e3 if money["thousand"] else 1.0
+        amount = float(money["amount"].rstrip(".,").replace(",", "")) * factor
         per = {"hour": "/h", "h": "/h", "month": "/month"}.get(money["per"] or "", "")
         yield "budget", f"{amount:.15g}{currency}{per}"
 

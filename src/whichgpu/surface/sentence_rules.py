@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 _NUMBER = r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?: ?(?:thousand|million|billion|trillion|[kmbt])\b)?)"
 _SHORT_TIME = r"(\d+(?:\.\d+)? ?(?:ms|milliseconds?|s|secs?|seconds?)\b|an? second\b)"
-_LONG_TIME = r"(\d+(?:\.\d+)? ?(?:h|hours?|d|days?|w|weeks?)\b|an? (?:hour|day|week)\b)"
+_LONG_TIME = r"(\d+(?:\.\d+)? ?(?:h|hours?|d|days?|w|weeks?|months?|y|years?)\b|an? (?:hour|day|week|month|year)\b)"
+_PAIR = r"(?= ?/ ?\d[\d,]*k?(?: tokens?)?\b)"  # Before the output tokens of "1000/300 tokens".
 _AT_MOST = r"(?:(?:under|below|within|at most|less than|up to|max(?:imum)?|<=?|≤) ?)?"
 _IS = r"[ :=]*(?:(?:of|is|under|below|within|at most|less than|up to|max(?:imum)?|<=?|≤) ?)*"
 _EACH = "(?:(?:/|an?|per|each|between) ?)?(?:output )?"
@@ -20,6 +21,7 @@ _TOKENS_IN = rf"tokens? in(?! (?:\d(?!{_THEN_OUT})|an? ))"  # Not those read in 
 _MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members)"
 _FACTORS = {"k": 10**3, "t": 10**12, "m": 10**6, "b": 10**9}
 
+READ = "\0"  # Replaces in the text what has been read.
 RUNS = frozenset({"train", "finetune", "batch", "images"})  # Tasks that end.
 TRAINING = frozenset({"train", "finetune"})
 SERVICES = frozenset({"serve", "chat"})
@@ -62,12 +64,12 @@ def _parts(text: str) -> tuple[str, str]:
 def _time(text: str) -> str:
     """Return a time with the unit's symbol.
 
-    >>> _time("90 days"), _time("50 milliseconds"), _time("a week")
-    ('90d', '50ms', '1w')
+    >>> _time("90 days"), _time("50 milliseconds"), _time("a week"), _time("3 months")
+    ('90d', '50ms', '1w', '3mo')
     """
     text = re.sub(r"^an? ", "1 ", text)
     number, unit = re.match(r"([\d.]+) ?(\w+)", text).groups()  # type: ignore[union-attr]
-    return number + ("ms" if unit.startswith("m") else unit[0])
+    return number + (unit[:2] if unit.startswith("mo") else "ms" if unit.startswith("m") else unit[0])
 
 
 class Rule(NamedTuple):
@@ -91,6 +93,10 @@ RULES = (
     _rule("tpot_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} ?{_EACH}(?:tokens?|tpot)\b", _time),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?{_REQUESTS_A_SECOND}\b", _per_second),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?(?:rps|qps)\b", _per_second),
+    _rule("samples", frozenset({"batch"}), rf"{_NUMBER} (?:prompts|requests|samples|documents|docs|texts|questions)\b", _count),
+    _rule("seq_in", TEXTS, rf"{_NUMBER}{_PAIR}", _whole),
+    _rule("seq_out", TEXTS, rf"{READ} +/ ?{_NUMBER}(?: tokens?\b)?", _whole),
+    _rule("seq_in", TEXTS - TRAINING, rf"{READ} +(?:of|with|,) {_NUMBER}[ -]tokens?\b(?! (?:out|answers?))", _whole),
     _rule("seq_in", TEXTS, rf"{_NUMBER}[ -]?(?:{_TOKENS_IN}|input tokens?|tokens?[ -]{_INPUTS})\b", _whole),
     _rule("seq_in", TEXTS, rf"\b(?:prompts?|inputs?|contexts?|sequence length) (?:of )?{_NUMBER}(?: tokens?\b)?", _whole),
     _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d{_THEN_OUT})|contexts?\b)", _whole),
@@ -99,12 +105,16 @@ RULES = (
     _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),
     _rule("epochs", TRAINING, rf"{_NUMBER} epochs?\b", _whole),
     _rule("steps", TRAINING, rf"{_NUMBER} (?:training )?steps\b", _whole),
+    _rule("batch", frozenset({"serve"}), rf"{_NUMBER} (?:concurrent|simultaneous|parallel) (?:{_MEMBERS}|requests|sequences|chats)\b", _whole),
     _rule("people", frozenset({"serve"}), rf"\bteam of {_NUMBER}(?: {_MEMBERS}\b)?", _whole),
     _rule("people", frozenset({"serve"}), rf"{_NUMBER} {_MEMBERS}\b", _whole),
     _rule("deadline", RUNS, rf"\b(?:in|within|under|less than|at most) {_LONG_TIME}", _time),
-    _rule("duration", frozenset({"serve"}), rf"\bfor {_LONG_TIME}", _time),
-    _rule("samples", frozenset({"batch"}), rf"{_NUMBER} (?:prompts|requests|samples|documents|texts)\b", _count),
-    _rule("samples", frozenset({"images"}), rf"{_NUMBER} (?:pictures|images|prompts|samples)\b", _count),
+    _rule("duration", SERVICES, rf"\bfor {_LONG_TIME}", _time),
+    _rule("duration", SERVICES, rf"{_LONG_TIME} of\b", _time),
+    _rule("duration", SERVICES, r"\b(?:all|the whole) (year)\b(?:[ -](?:round|long))?", lambda _: "1y"),
+    _rule("image", frozenset({"images"}), r"(?:\b(?:of|at|in) )?\b(\d{3,4}) ?(?:[x×] ?\1\b|²|\^2)(?: ?(?:px|pixels?)\b)?", str),
+    _rule("image", frozenset({"images"}), r"(?:\b(?:of|at|in) )?\b(\d{3,4}) ?(?:px|pixels?)\b", str),
+    _rule("samples", frozenset({"images"}), rf"{_NUMBER}[ {READ}]+(?:pictures|images|photos|prompts|samples)\b", _count),
     _rule("samples", TRAINING, rf"{_NUMBER} (?:pictures|images|samples|examples|documents)\b", _count),
     _rule("min_memory", ALL - {"fit"}, r"\b(\d+) ?gb (?:of )?(?:v?ram|memory|gpu|card)\b", lambda n: f"{n}GB"),
     _rule("gpus", ALL, rf"{_NUMBER} (?:gpus?|cards?)\b", _whole),
