@@ -13,9 +13,9 @@ from whichgpu.workload.models import built_in_member
 
 MIN_WORDS = 3  # Fewer words are a mistyped command, not a sentence.
 ABOUT_GPUS = re.compile(
-    r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|train|pre-?train|fine-?tun\w*|serve|chat|fits?|generate)\b"
+    r"\b(gpus?|v?ram|graphics|cards?|hardware|machine|rent|buy|run|train|pre-?train|fine-?tun\w*|serve|chat|fits?|generate)\b"
 )
-FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b")
+FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b|\bhow (much|many gb of) (v?ram|(gpu )?memory)\b")
 ASKS_WHETHER = re.compile(r"(can|could|will|would) (i|we|you|my|our|an?|one|it|this)\b")  # With a GPU: whether it fits.
 PRICES = re.compile(r"\bprices?\b.*\b(history|trends?|over time|of|for)\b|\bhow much (is|does|are|do)\b")
 # The first pattern that a sentence has decides its task.
@@ -23,7 +23,10 @@ TASKS = (
     (FIT, "fit"),
     (re.compile(r"\b(fine-?tun\w*|q?lora)\b"), "finetune"),
     (re.compile(r"\b(pre-?)?train(ing)?\b"), "train"),
-    (re.compile(r"\b(images?|pictures?|stable[ -]diffusion|sdxl|flux|draw\w*)\b"), "images"),
+    (re.compile(r"\b(images?|pictures?|photos?|stable[ -]diffusion|sdxl|flux|draw\w*|videos?)\b"), "images"),
+    (re.compile(r"\bhours? of (audio|speech|recordings?)\b"), "batch"),
+    (re.compile(r"\b(embed\w*)\b"), "embed"),
+    (re.compile(r"\b(transcri\w+|speech to text)\b"), "transcribe"),
     (
         re.compile(
             r"\b(serve|serving|host(ing)?|deploy\w*|rps|qps|tpot|ttft|(a|1|all|whole) year)\b"
@@ -67,9 +70,10 @@ MONEY = re.compile(
 SIZE = re.compile(r"\b\d+(?:\.\d+)?b\b")
 OWNING = re.compile(r"\b(buy|purchase|home|desktop|cards?)\b")
 PICTURES = "stable-diffusion-xl"  # The model of a question about pictures that names none.
-ADAPTED = "llama-3.1-8b"  # The model of a question about LoRA or QLoRA that names none.
+COMMON = "llama-3.1-8b"  # The model of a question about LoRA, QLoRA or a chat within a budget that names none.
 ADAPTERS = re.compile(r"\bq?lora\b")
 ONE = re.compile(r"\bone(?= (thousand|[mb]illion|trillion|requests?|hours?|days?|weeks?|months?|years?|seconds?)\b)")
+LASTING = re.compile(r"\bfor an? (hour|day|week|month|year)\b")  # Prices are listed by the hour.
 ALWAYS = re.compile(r"\b24/7\b")  # A service runs all the time anyway.
 DIGITS = {word: str(n) for n, word in enumerate("two three four five six seven eight nine ten".split(), 2)}
 # A word of these left over is a condition that no rule has read, as is any word with a digit.
@@ -80,8 +84,8 @@ QUANTITIES = re.compile(
 FILLERS = frozenset(
     "a an and any are at be best by can card cards cheapest could do does for from gpu gpus graphics hardware have how i in into"
     " is it its kind machine me mine model much my need needed of on one or our own per please rent run should that the them this"
-    " to under use using want we what which will with within would you your generate token tokens about around through as full"
-    " fully way many company traffic less than get then via year".split()
+    " to under use using want we what what's which will with within would you your generate token tokens about around through as"
+    " full fully local way compare many company traffic less than get then via year".split()
 )
 OWNER = frozenset({"my", "our", "own", "have"})
 MAX_GPU_WORDS = 4  # Words of the longest name of a GPU, with its count.
@@ -120,10 +124,12 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     model = reader.named_model()
     is_owning, fields = bool(OWNING.search(text)), dict(reader.figures(task or "chat"))
     model = model or reader.sized_model()
-    # A model alone is for a chat with it.
-    if model is None and (task in (None, "fit") or (task == "chat" and not is_owning)):
+    # A model alone is for a chat with it; a GPU alone, for its price.
+    if model is None and task in (None, "fit"):
+        return _offers(text, catalog)
+    if model is None and task == "chat" and not is_owning and "budget" not in fields:
         return None
-    task, model = task or "chat", model or (PICTURES if task == "images" else ADAPTED if ADAPTERS.search(text) else None)
+    task, model = task or "chat", model or _usual_model(task, text)
     if task == "fit" and model:
         return SentenceQuestion("fit", {"model": model} | fields, reader.unread(), reader.ignored())
     if (is_owning and "owned" not in fields) or (
@@ -134,9 +140,16 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), reader.ignored())
 
 
+def _usual_model(task: str | None, text: str) -> str | None:
+    """Return the model that is meant if a sentence names none; None for a task that any model may have."""
+    if task == "images":
+        return PICTURES
+    return COMMON if task == "chat" or ADAPTERS.search(text) else None
+
+
 def _offers(text: str, catalog: Catalog) -> SentenceQuestion | None:
     """Return the question for the prices of the GPUs that a sentence names; None if it names a model, or no GPU."""
-    reader = _Reader(text, catalog)
+    reader = _Reader(LASTING.sub("", text), catalog)
     fields = {} if reader.named_model() else dict(reader.figures("fit"))
     return SentenceQuestion("offers", {"gpu": fields["gpu"]}, reader.unread(), ()) if "gpu" in fields else None
 

@@ -18,14 +18,16 @@ _INPUTS = "(?:prompts?|inputs?|contexts?|sequences?)"
 _OUTPUTS = "(?:answers?|outputs?|repl(?:y|ies)|responses?)"
 _THEN_OUT = r"[\d,k]* (?:tokens? )?out\b"  # The rest of a number of output tokens.
 _TOKENS_IN = rf"tokens? in(?! (?:\d(?!{_THEN_OUT})|an? ))"  # Not those read in a time, as in "tokens in 90 days".
+_PROMPTS = "(?:prompts|requests|samples|documents|docs|texts|questions)"
+_YEAR = r"\b(?:back in|in|as of|of|from|an?) (20[012]\d)\b(?: (?:prices?|budget)\b(?: of\b)?|(?! ?\w))"
 _MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members)"
 _FACTORS = {"k": 10**3, "t": 10**12, "m": 10**6, "b": 10**9}
 
 READ = "\0"  # Replaces in the text what has been read.
-RUNS = frozenset({"train", "finetune", "batch", "images"})  # Tasks that end.
+RUNS = frozenset({"train", "finetune", "batch", "images", "embed"})  # Tasks that end.
 TRAINING = frozenset({"train", "finetune"})
 SERVICES = frozenset({"serve", "chat"})
-TEXTS = TRAINING | SERVICES | {"batch", "fit"}  # Tasks whose models may read tokens.
+TEXTS = TRAINING | SERVICES | {"batch", "embed", "fit"}  # Tasks whose models may read tokens.
 ALL = RUNS | SERVICES | {"fit"}
 
 
@@ -72,6 +74,19 @@ def _time(text: str) -> str:
     return number + (unit[:2] if unit.startswith("mo") else "ms" if unit.startswith("m") else unit[0])
 
 
+def _windows(hours: str) -> str:
+    """Return the windows of 30 seconds, the input of a speech model such as Whisper, in hours of audio.
+
+    >>> _windows("2,000")
+    '240000'
+    """
+    return f"{float(_whole(hours)) * 3600 / 30:.0f}"
+
+
+def _one(unit: str) -> str:
+    return _time(f"1 {unit}")
+
+
 class Rule(NamedTuple):
     """A field, the tasks that have it, the pattern whose first group is its value, and the form of that value."""
 
@@ -93,7 +108,8 @@ RULES = (
     _rule("tpot_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} ?{_EACH}(?:tokens?|tpot)\b", _time),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?{_REQUESTS_A_SECOND}\b", _per_second),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?(?:rps|qps)\b", _per_second),
-    _rule("samples", frozenset({"batch"}), rf"{_NUMBER} (?:prompts|requests|samples|documents|docs|texts|questions)\b", _count),
+    _rule("samples", frozenset({"batch"}), rf"{_NUMBER} hours? of (?:audio|speech|recordings?)\b", _windows),
+    _rule("samples", frozenset({"batch", "embed"}), rf"{_NUMBER} {_PROMPTS}\b", _count),
     _rule("seq_in", TEXTS, rf"{_NUMBER}{_PAIR}", _whole),
     _rule("seq_out", TEXTS, rf"{READ} +/ ?{_NUMBER}(?: tokens?\b)?", _whole),
     _rule("seq_in", TEXTS - TRAINING, rf"{READ} +(?:of|with|,) {_NUMBER}[ -]tokens?\b(?! (?:out|answers?))", _whole),
@@ -105,7 +121,7 @@ RULES = (
     _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),
     _rule("epochs", TRAINING, rf"{_NUMBER} epochs?\b", _whole),
     _rule("steps", TRAINING, rf"{_NUMBER} (?:training )?steps\b", _whole),
-    _rule("batch", frozenset({"serve"}), rf"{_NUMBER} (?:concurrent|simultaneous|parallel) (?:{_MEMBERS}|requests|sequences|chats)\b", _whole),
+    _rule("batch", frozenset({"serve"}), rf"{_NUMBER} (?:concurrent|simultaneous) (?:{_MEMBERS}|requests|chats)\b", _whole),
     _rule("people", frozenset({"serve"}), rf"\bteam of {_NUMBER}(?: {_MEMBERS}\b)?", _whole),
     _rule("people", frozenset({"serve"}), rf"{_NUMBER} {_MEMBERS}\b", _whole),
     _rule("deadline", RUNS, rf"\b(?:in|within|under|less than|at most) {_LONG_TIME}", _time),
@@ -116,8 +132,12 @@ RULES = (
     _rule("image", frozenset({"images"}), r"(?:\b(?:of|at|in) )?\b(\d{3,4}) ?(?:px|pixels?)\b", str),
     _rule("samples", frozenset({"images"}), rf"{_NUMBER}[ {READ}]+(?:pictures|images|photos|prompts|samples)\b", _count),
     _rule("samples", TRAINING, rf"{_NUMBER} (?:pictures|images|samples|examples|documents)\b", _count),
+    _rule("deadline", frozenset({"batch", "images"}), rf"{READ} +(?:an?|per|each|every|/) ?(hour|day|week|month)\b", _one),
+    _rule("term", RUNS, r"(?:\b(?:on|as|with) )?\b(spot)\b(?: (?:instances?|machines?))?", str),
+    _rule("as_of", ALL, _YEAR, lambda year: f"{year}-07-01"),
     _rule("min_memory", ALL - {"fit"}, r"\b(\d+) ?gb (?:of )?(?:v?ram|memory|gpu|card)\b", lambda n: f"{n}GB"),
     _rule("gpus", ALL, rf"{_NUMBER} (?:gpus?|cards?)\b", _whole),
     _rule("batch", ALL, rf"\bbatch(?: size)?(?: of)? {_NUMBER}", _whole),
     _rule("precision", ALL, r"\b(?:in |at )?(fp32|tf32|bf16|fp16|fp8|int8|int4|nvfp4|mxfp4)\b", str),
+    _rule("precision", ALL, r"\b(?:in |at )?([48])[ -]?bits?\b", lambda bits: f"int{bits}"),
 )  # fmt: skip

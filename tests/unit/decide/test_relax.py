@@ -13,8 +13,7 @@ import pytest
 
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.decide.candidates import MAX_REPLICAS
-from whichgpu.decide.configurations.configuration import Infeasibility
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, Infeasibility
 from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.recommend import leader
 from whichgpu.decide.relax import (

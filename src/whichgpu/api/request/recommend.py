@@ -77,7 +77,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     task: Annotated[str, Field(Word(RECOMMEND_TASKS), "TASK", argument=True, required=True, example="serve")]
     model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", argument=True, example="llama-3.1-8b")]
     mode: Annotated[str | None, Field(Words("mode", _modes), "MODE", example="team")]
-    people: Annotated[int | str | None, Field(Whole(1, 10**6), "N", example="50")]
+    people: Annotated[int | str | None, Field(Whole(1, 10**6), "N", example="50", aliases=("users",))]
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]
