@@ -14,7 +14,7 @@ from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_typed_money
 from whichgpu.base.names import split_count, unknown_word
-from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
+from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds, parse_watts
 from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
@@ -126,6 +126,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
+        max_watts=parse_watts(query.max_power) if isinstance(query.max_power, str) else query.max_power,
         rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
         quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
         currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),

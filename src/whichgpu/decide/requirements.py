@@ -41,6 +41,7 @@ class Requirements(msgspec.Struct, frozen=True):
     near: str | None = None
     max_latency: float | str | None = None
     budget: str | None = None
+    max_power: float | str | None = None  # most watts of GPUs at their power limit and of their machines
     deadline: float | str | None = None
     rank: Rank | None = None
     risk: Risk | None = None

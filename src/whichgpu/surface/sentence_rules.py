@@ -74,6 +74,11 @@ def _time(text: str) -> str:
     return number + (unit[:2] if unit.startswith("mo") else "ms" if unit.startswith("m") else unit[0])
 
 
+def _power(text: str) -> str:
+    number, unit = re.match(r"([\d.]+) ?(\w+)", text).groups()  # type: ignore[union-attr]
+    return number + ("kW" if unit == "kw" else "W")
+
+
 def _windows(hours: str) -> str:
     """Return the windows of 30 seconds, the input of a speech model such as Whisper, in hours of audio.
 
@@ -124,6 +129,7 @@ RULES = (
     _rule("batch", frozenset({"serve"}), rf"{_NUMBER} (?:concurrent|simultaneous) (?:{_MEMBERS}|requests|chats)\b", _whole),
     _rule("people", frozenset({"serve"}), rf"\bteam of {_NUMBER}(?: {_MEMBERS}\b)?", _whole),
     _rule("people", frozenset({"serve"}), rf"{_NUMBER} {_MEMBERS}\b", _whole),
+    _rule("max_power", ALL - {"fit"}, rf"{_AT_MOST}\b(\d+(?:\.\d+)? ?(?:kw|watts?|w)\b)(?: of power)?", _power),
     _rule("deadline", RUNS, rf"\b(?:in|within|under|less than|at most) {_LONG_TIME}", _time),
     _rule("duration", SERVICES, rf"\bfor {_LONG_TIME}", _time),
     _rule("duration", SERVICES, rf"{_LONG_TIME} of\b", _time),

@@ -219,6 +219,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         because = explain.reasons(one, other, request.workload, self._serving, self._memory_reason(one), billed, every)
         group, _ = group_at(at, self.ranked.candidates, self.screened)
         more = tuple(workload_reasons(one, request, group)) if self._modelled else ()
+        limit = self.screened.selection.constraints.max_watts
+        if limit is not None and one.watts is not None:
+            more = (*more, msg("because.power", power=f"{one.watts:,.0f}", limit=f"{limit:,.0f}"))
         return replace(one, because=(because[0], *more, *because[1:]))
 
     def _memory_reason(self, one: Candidate) -> Message:
