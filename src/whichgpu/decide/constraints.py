@@ -59,6 +59,7 @@ class Constraints(msgspec.Struct, frozen=True):
     budget: Money | None = None
     budget_per: str | None = None  # hour or month; None if the budget is for the whole run
     deadline: float | None = None  # seconds from the start of the run
+    api_prices: tuple[float, float] | None = None  # of a million input and output tokens at an API, in `currency`
     max_watts: float | None = None  # power of GPUs at their limit and of their machines
     rank: Rank | None = None
     risk: Risk | None = None

@@ -41,6 +41,7 @@ class Requirements(msgspec.Struct, frozen=True):
     near: str | None = None
     max_latency: float | str | None = None
     budget: str | None = None
+    api_price: str | None = None  # prices of a million input and output tokens at an API: "0.6usd,0.9usd", or one for both
     max_power: float | str | None = None  # most watts of GPUs at their power limit and of their machines
     deadline: float | str | None = None
     rank: Rank | None = None

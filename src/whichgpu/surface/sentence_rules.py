@@ -20,6 +20,10 @@ _THEN_OUT = r"[\d,k]* (?:tokens? )?out\b"  # The rest of a number of output toke
 _TOKENS_IN = rf"tokens? in(?! (?:\d(?!{_THEN_OUT})|an? ))"  # Not those read in a time, as in "tokens in 90 days".
 _PROMPTS = "(?:prompts|requests|samples|documents|docs|texts|questions)"
 _YEAR = r"\b(?:back in|in|as of|of|from|an?) (20[012]\d)\b(?: (?:prices?|budget)\b(?: of\b)?|(?! ?\w))"
+_API_PRICE = (
+    r"(?:\ban? )?(?:\bapi )?(?:\b(?:at|for|of) )?\$?(\d+(?:\.\d+)?) ?(?:\$|usd|dollars?)? ?(?:an?|per|/) ?(?:1 ?)?m(?:illion)? "
+    r"(?:input |output )?tokens\b"
+)
 _MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members)"
 _FACTORS = {"k": 10**3, "t": 10**12, "m": 10**6, "b": 10**9}
 
@@ -107,6 +111,7 @@ def _rule(field: str, tasks: frozenset[str], pattern: str, form: Callable[[str],
 
 # The order matters: "1000-token prompts" is read before "1000 tokens", and that before "1000 prompts".
 RULES = (
+    _rule("api_price", SERVICES | {"batch"}, _API_PRICE, lambda price: f"{price}usd"),
     _rule("ttft_max", SERVICES, rf"\b(?:ttft|(?:time to )?(?:the )?first token)\b{_IS}{_SHORT_TIME}", _time),
     _rule("ttft_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} (?:ttft|to (?:the )?first token)\b", _time),
     _rule("tpot_max", SERVICES, rf"\b(?:tpot|itl)\b{_IS}{_SHORT_TIME}", _time),

@@ -80,6 +80,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     people: Annotated[int | str | None, Field(Whole(1, 10**6), "N", example="50", aliases=("users",))]
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
+    api_price: Annotated[str | None, Field(Plain(), "MONEY[,MONEY]", example="0.6usd,0.9usd")]
     max_power: Annotated[float | str | None, Field(Quantity("W"), "POWER", example="3kW")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]
     buy: Annotated[bool | None, Field(Flag())]

@@ -14,6 +14,7 @@ from whichgpu.catalog.host import Instance, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.adapters import qlora_note
+from whichgpu.decide.answer.api_costs import api_comparison
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.longest_context import longest_context
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
@@ -128,6 +129,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
                 *(machine_too_small(best, self.ranked, screened) if modelled else ()),
                 *near_misses(best, [rows[at] for at in picked.listed], request.workload.rate),
                 *commitments(best, [rows[at] for at in picked.listed], screened.work),
+                *api_comparison(best, request.workload, screened.work, screened.selection.constraints.api_prices),
             ),
             precisions=steps, any_seller=self._any_seller(best),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),

@@ -80,7 +80,7 @@ def _form(page: Page) -> dict[str, Any]:
         "how": form.fields("precision", "engine"),
         "rank": form.field("rank"),
         "risk": form.field("risk"),
-        "limits": form.fields("budget", "deadline", "duration", "as_of", "currency"),
+        "limits": form.fields("budget", "deadline", "duration", "as_of", "currency", "api_price"),
         "machines": form.fields("gpu", "gpus", "min_memory", "max_power", "needs", "why_not"),
         "offers": form.fields("provider", "region", "near", "max_latency"),
         "term": form.field("term"),
