@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
+    from whichgpu.api.workloads.check import CheckAnswer
     from whichgpu.api.workloads.compare import Comparison
     from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.explain import ExplainAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
     from whichgpu.base.display import AnswerRenderer, Chart
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         catalog_diff,
         catalog_history,
         catalog_status,
+        check,
         compare,
         cpus,
         doctor,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         estimate,
         estimate_requests,
         evidence,
+        explain,
         fit,
         gpus,
         instances,
@@ -71,8 +75,8 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "surface.python.verbs": "accuracy buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines "
-    "estimate estimate_requests evidence fit gpus instances measure models offers plan recommend regions verify",
+    "surface.python.verbs": "accuracy buy catalog_check catalog_diff catalog_history catalog_status check compare cpus doctor "
+    "engines estimate estimate_requests evidence explain fit gpus instances measure models offers plan recommend regions verify",
     "base.errors": "AmbiguousName DataError NoAnswer UnknownName UsageError WhichGpuError",
     "api.facts.accuracy": "AccuracyAnswer",
     "api.facts.catalog": "CpusAnswer GpusAnswer InstancesAnswer RegionsAnswer",
@@ -87,8 +91,10 @@ _MODULES = {
     "api.prices.offers": "OffersAnswer",
     "api.prices.store": "StatusAnswer",
     "decide.answer.recommend_answer": "RecommendAnswer",
+    "api.workloads.check": "CheckAnswer",
     "api.workloads.compare": "Comparison",
     "api.workloads.estimate": "EstimateAnswer",
+    "api.workloads.explain": "ExplainAnswer",
     "api.workloads.fit": "FitAnswer",
     "api.workloads.stream": "Reply",
     "base.figure": "Figure",
@@ -104,6 +110,7 @@ __all__ = [
     "AmbiguousName",
     "BuyAnswer",
     "Chart",
+    "CheckAnswer",
     "CheckReport",
     "Comparison",
     "CpusAnswer",
@@ -112,6 +119,7 @@ __all__ = [
     "EnginesAnswer",
     "EstimateAnswer",
     "EvidenceAnswer",
+    "ExplainAnswer",
     "Figure",
     "FitAnswer",
     "GpusAnswer",
@@ -139,6 +147,7 @@ __all__ = [
     "catalog_diff",
     "catalog_history",
     "catalog_status",
+    "check",
     "compare",
     "cpus",
     "doctor",
@@ -146,6 +155,7 @@ __all__ = [
     "estimate",
     "estimate_requests",
     "evidence",
+    "explain",
     "fit",
     "gpus",
     "instances",

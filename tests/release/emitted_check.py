@@ -25,8 +25,8 @@ import yaml
 
 # Options of sbatch, as documented by Slurm 25.05 (https://slurm.schedmd.com/sbatch.html).
 SBATCH = frozenset(
-    "job-name nodes ntasks ntasks-per-node cpus-per-task gpus gpus-per-node gpus-per-task gres time mem partition constraint "
-    "array output error exclusive requeue signal export".split()
+    "job-name nodes ntasks ntasks-per-node cpus-per-task gpus cpus-per-gpu gpus-per-node gpus-per-task gres time mem partition "
+    "constraint array output error exclusive requeue signal export".split()
 )
 KUBERNETES = "1.33"  # Oldest release whose schemas are used.
 INSTANCE_LABEL, GKE_LABEL = "node.kubernetes.io/instance-type", "cloud.google.com/gke-accelerator"

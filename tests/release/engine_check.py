@@ -133,13 +133,32 @@ def sglang() -> Parse:
     return parse
 
 
+def trainer() -> Callable[[list[str]], int]:
+    """Return a check of a script's arguments with transformers' own parser, which also reads the settings of FSDP."""
+    module = import_module("transformers")
+    parser = module.HfArgumentParser(module.TrainingArguments)
+
+    def parse(words: list[str]) -> int:
+        arguments = [*after(words, "train.py"), "--output_dir=output", "--use_cpu"]
+        count = options_parsed(parser, arguments)
+        (values,) = parser.parse_args_into_dataclasses([one for one in arguments if not one.startswith("--deepspeed=")])
+        config = next((one.partition("=")[2] for one in arguments if one.startswith("--fsdp_config=")), "{}")
+        settings: dict[str, Any] = json.loads(config)
+        used = {name: (values.fsdp_plugin_args or {}).get(name) for name in settings}
+        if used != settings:
+            raise ValueError(f"settings of FSDP became {used}")
+        return count
+
+    return parse
+
+
 def accelerate() -> Parse:
-    """Return a check with the parser of `accelerate launch` and the reader of its config file."""
-    parser = import_module("accelerate.commands.launch").launch_command_parser()
+    """Return a check with the parser of `accelerate launch`, the reader of its config file and that of the script."""
+    parser, script = import_module("accelerate.commands.launch").launch_command_parser(), trainer()
     read = import_module("accelerate.commands.config.config_args").load_config_from_file
 
     def parse(words: list[str], path: Path) -> int:
-        count = options_parsed(parser, after(words, "accelerate", "launch"))
+        count = options_parsed(parser, after(words, "accelerate", "launch")) + script(words)
         read(str(path.with_suffix(".yaml")))  # Unknown keys and values are an error there.
         return count
 
@@ -147,9 +166,15 @@ def accelerate() -> Parse:
 
 
 def torchrun() -> Parse:
-    """Return a check with the parser of torchrun."""
-    parser = import_module("torch.distributed.run").get_args_parser()
-    return lambda words, path: options_parsed(parser, after(words, "torchrun"))
+    """Return a check with the parsers of torchrun and of the script that it starts."""
+    parser, script = import_module("torch.distributed.run").get_args_parser(), trainer()
+    return lambda words, path: options_parsed(parser, after(words, "torchrun")) + script(words)
+
+
+def deepspeed() -> Parse:
+    """Return a check of the arguments of the script that deepspeed starts."""
+    script = trainer()
+    return lambda words, path: script(words)
 
 
 def torchtitan() -> Parse:
@@ -191,6 +216,7 @@ TOOLS: dict[str, Callable[[], Parse]] = {
     "sglang": sglang,
     "accelerate": accelerate,
     "torchrun": torchrun,
+    "deepspeed": deepspeed,
     "torchtitan": torchtitan,
 }
 

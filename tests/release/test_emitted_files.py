@@ -30,7 +30,6 @@ PARSING = (
     *("blake3", "openai", "prometheus-client", "fastapi", "uvicorn", "py-cpuinfo", "pillow", "requests"),
     *("tyro", "spmd_types==0.2.3", "torchdata", "torch_checkpointing", "einops", "datasets", "tensorboard"),
 )
-LEAST_LINES = {"vllm": 25, "sglang": 25, "accelerate": 8, "torchrun": 8, "torchtitan": 5}
 DAY = "2026-10-01"
 TARGETS = (
     *("kubernetes", "karpenter", "dstack", "skypilot", "slurm", "docker", "cloud-cli"),
@@ -198,7 +197,8 @@ def parsed(python: Path, tool: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("tool", "minimum"), [("vllm", 25), ("sglang", 25), ("accelerate", 10), ("torchrun", 10), ("torchtitan", 5)]
+    ("tool", "minimum"),
+    [("vllm", 25), ("sglang", 25), ("accelerate", 10), ("torchrun", 10), ("deepspeed", 10), ("torchtitan", 5)],
 )
 def test_lines_pass_the_argument_parsers_of_engines_and_trainers(files: Path, parsers: Path, tool: str, minimum: int) -> None:
     results = parsed(parsers, tool, files)
@@ -222,7 +222,14 @@ WRONG_WORDS = {
         ("--speculative-algorithm=", "--speculative-algorithm=x"),
         ("--speculative-num-steps=", "--speculative-steps="),
     ),
-    "accelerate": (("--config_file=", "--config-path="),),
+    "accelerate": (("--config_file=", "--config-path="), ("--per_device_train_batch_size=", "--per_device_batch_size=")),
+    "torchrun": (
+        ("--nproc-per-node=", "--nproc-per-host="),
+        ("--optim=adamw", "--optim=xadamw"),
+        ("--fsdp_config={", "--fsdp_configs={"),
+        ("reshard_after_forward", "reshard_after"),
+    ),
+    "deepspeed": (("--gradient_accumulation_steps=", "--accumulation_steps="),),
     "torchtitan": (("_batch_size=", "_batchsize="), ("activation_checkpoint:", "activation_checkpoint:x")),
 }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import whichgpu
 from tests.surface.cli import assert_refused, assert_refused_json, call
 from tests.unit.workload.config_files.test_reader import AXOLOTL, COMPOSE
 
@@ -50,6 +51,15 @@ def test_a_training_config_runs_on_as_many_gpus_as_requested(tmp_path: Path) -> 
     assert four["config"]["fields"]["parallel"] == {"dp": 4}
     assert four["estimates"][0]["throughput"]["value"] > 2 * one["estimates"][0]["throughput"]["value"]
     assert call("explain", str(tmp_path / "qlora.yml"), "--gpu", "T4").code == 1
+
+
+def test_sharding_of_a_file_is_over_the_gpus_that_are_stated() -> None:
+    text = "python t.py --model_name_or_path llama-3.1-8b --per_device_train_batch_size 1 --bf16 --deepspeed ds_z3_config.json"
+    one, four = (whichgpu.explain(text=text, gpu="H100 SXM", gpus=gpus) for gpus in (None, 4))
+    assert four.config.fields["parallel"] == {"zero": 3, "dp": 4}
+    assert (one.fit.gpus[0].fits, four.fit.gpus[0].fits) == ("no", "fits")
+    assert "shards over GPUs (ZeRO 3)" in str(one.fit.warnings[-1])
+    assert not [warning for warning in four.fit.warnings if "ZeRO" in str(warning)]
 
 
 def test_models_that_are_not_built_in_are_named_by_the_user(tmp_path: Path) -> None:

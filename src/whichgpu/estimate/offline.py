@@ -60,7 +60,7 @@ def fitting_batch(workload: Workload, shape: Shape, gpu: Gpu) -> int:
         return batch
     context, precision = (workload.seq_in or 1) + (workload.seq_out or 0), workload.kv_precision or "bf16"
     layout, block = workload.parallel, memory.block_tokens
-    sequence = kv_bytes(shape, 1, context, precision, block, parallel=layout, windowed=memory.windowed_cache)
+    sequence = kv_bytes(shape, 1, context, precision, block, parallel=layout, memory=memory)
     if not sequence or sequence * workload.local_batch < gpu.memory_bytes * MIN_CACHE_SHARE:
         return batch
     fitting = cache_room(workload, shape, gpu) // sequence * layout.dp

@@ -68,7 +68,7 @@ class RecurrentMixer(msgspec.Struct, frozen=True):
     conv_taps: int = 0
     inner: tuple[tuple[int, int], ...] = ()  # further matrices, such as Mamba's projections to its step sizes
     other: int = 0  # parameters beside the matrices: convolution, decay, step biases, norm
-    state_bytes: int = 4  # bytes of a state's element; fp32 unless the config states another type
+    state_bytes: int | None = None  # bytes of a state's element; None: the config states no type, and engines choose it
 
     @property
     def state(self) -> int:

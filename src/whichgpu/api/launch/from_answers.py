@@ -178,6 +178,8 @@ def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: 
         earlier=earlier_releases(catalog.engines, variant),
         releases=known_releases(catalog.engines, variant),
         vendor=variant.vendor,
+        has_bf16="bf16" in variant.supports,
+        request_length=None if values["max_model_len"] is None else _context(echo),
         **(defaults | values),
     )
 

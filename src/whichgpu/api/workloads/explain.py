@@ -50,9 +50,12 @@ def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     if stated.invalid:
         raise impossible(name, stated)
     config = _with_overrides(stated, values, context.catalog)
+    config, sharding = _without_sharding(config)
     parsed = from_object(config.fields)
     names = values.get("gpu", ())
     answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, helpful=bool(names))
+    if sharding:
+        answer = replace(answer, warnings=(*answer.warnings, msg("explain.one-gpu", zero=sharding)))
     running = [row for row in answer.gpus if row.fits != "no"] if names else []
     estimates = [one for row in running[:MAX_ESTIMATES] for one in _estimates(parsed, config, row, context)]
     return ExplainAnswer(name, config, answer, tuple(estimates))
@@ -96,6 +99,15 @@ def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: 
     if "draft" in (speculative := fields.get("speculative") or {}):
         fields["speculative"] = {**speculative, "draft": _model(speculative["draft"], catalog)[0]}
     return replace(config, fields=fields)
+
+
+def _without_sharding(config: ConfigWorkload) -> tuple[ConfigWorkload, int]:
+    """Return the workload without ZeRO if it has one GPU, over which nothing is sharded, and the stage that the file states."""
+    parallel = config.fields.get("parallel") or {}
+    if config.fields.get("gpus", 1) > 1 or "zero" not in parallel:
+        return config, 0
+    others = {name: value for name, value in parallel.items() if name != "zero"}
+    return replace(config, fields=config.fields | {"parallel": others or None}), parallel["zero"]
 
 
 def _model(name: str | None, catalog: Catalog) -> tuple[str, str]:

@@ -69,6 +69,7 @@ class EngineMemory(RecordSection, frozen=True):
     collectives_beside_share: bool = False
     block_tokens: int = 1  # tokens per block of the KV cache
     windowed_cache: bool = False  # sliding-window layers cache no more than the window
+    state_bytes: int = 4  # of an element of recurrent states (linear attention, Mamba) if the model's config states no type
     window_steps: int = 0  # steps in flight whose tokens a sliding-window layer is granted besides its window at admission
     whole_prompts: bool = False  # a prompt is prefilled in one step, sized for at least `least_batched_tokens`
     least_batched_tokens: int = 0
@@ -124,6 +125,10 @@ class HostCosts(RecordSection, frozen=True):
     overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
     sequence_work: float = 1.0  # host work for each sequence at every step, relative to vLLM of 2024
     schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
+    # Seconds of the engine's own loop for a decode step (scheduling, inputs, sampled tokens) that runs beside the device, and
+    # more for each sequence; with the launches of kernels it is one thread's work.
+    loop: float = 0.0
+    sequence_loop: float = 0.0
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
     residual_adds: float = 0.0  # calls per layer for residual adds that newer releases fuse into norms
@@ -180,6 +185,7 @@ class ServeCommand(RecordSection, frozen=True):
     separate_values: bool = False  # an option and its value are two words; otherwise joined by an equals sign
     reads_gguf: bool = False  # {model} is a GGUF file, not a Hugging Face repository
     port: str = "--port"
+    host: str = ""  # option to listen on all network interfaces; empty if the server does so by default
     tensor_parallel: str = ""
     counts_attention_data_parallel: bool = False  # the tensor-parallel size includes attention data parallel ranks
     pipeline_parallel: str = ""

@@ -13,6 +13,7 @@ from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import model_argument, serve_line
 from whichgpu.decide.launch.skypilot import PORT
+from whichgpu.decide.launch.text import TOKEN
 
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"  # Well-known label, set on EKS, GKE and AKS.
 # Labels of interruptible nodes by provider; AKS also taints them.
@@ -100,6 +101,7 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "type": "service",
         "name": options.group,
         "image": image,
+        "env": [f"{TOKEN}="],
         "commands": [serve_line(options, engine, PORT)],
         "port": PORT,
         "model": model_argument(options, engine_record(engine).serve),

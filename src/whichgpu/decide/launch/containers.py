@@ -10,14 +10,18 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.decide.launch.clusters import gpu_resource, literal_words, node_placement
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.serve_command import container_words, node_setup, serve_line, shell_line
-from whichgpu.decide.launch.skypilot import PORT
-from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, sbatch_head
+from whichgpu.decide.launch.serve_command import container_words, model_argument, node_setup, serve_line, shell_line
+from whichgpu.decide.launch.skypilot import HEALTH, PORT
+from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, TOKEN, sbatch_head
 
 # Images for GPUs of AMD (https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html).
 ROCM_IMAGES = {"vllm": "vllm/vllm-openai-rocm"}
 # Folder of the container where models of the Hugging Face hub are cached.
-HUB_MOUNT = '--env=HF_HOME=/models --volume="$HOME/.cache/huggingface:/models"'
+HUB_MOUNT = f'--env=HF_HOME=/models --env={TOKEN} --volume="$HOME/.cache/huggingface:/models"'
+# The user's token, in a container of Kubernetes; the secret may be missing.
+TOKEN_VARIABLE = {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": TOKEN, "optional": True}}}
+FOLDER = "/work"  # folder of a container that has files of the user
+FOLDER_MOUNT = f'--volume="$PWD:{FOLDER}" --workdir={FOLDER}'
 
 # Ranks of a node exchange data in shared memory.
 SHARED_MEMORY = {"name": "shm", "emptyDir": {"medium": "Memory"}}
@@ -38,8 +42,9 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
         *container_gpus(options.vendor, _replica_devices(options, replica)),
         "--ipc=host",
     ]
+    mounts = f"{HUB_MOUNT} {FOLDER_MOUNT}" if engine_record(engine).serve.reads_gguf else HUB_MOUNT
     return " ".join(
-        [shell_line(words), HUB_MOUNT, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
+        [shell_line(words), mounts, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
     )
 
 
@@ -86,9 +91,28 @@ def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
     return sbatch_head(options.group, options.nodes, options.gpus_per_node, array) + comments + "\n".join(start) + "\n"
 
 
-def kubernetes_manifest(options: LaunchOptions, engine: str, karpenter: bool = False) -> dict[str, Any]:
-    """Return a Deployment of the group's replicas, or a LeaderWorkerSet if a replica has several nodes."""
+def volume_note(options: LaunchOptions, engine: str) -> list[str]:
+    """Return what to add to a manifest of an engine that reads its weights from a file."""
+    serve = engine_record(engine).serve
+    return [f"Volume: add one with {model_argument(options, serve)} at {FOLDER}."] if serve.reads_gguf else []
+
+
+def kubernetes_manifests(options: LaunchOptions, engine: str, karpenter: bool = False) -> list[dict[str, Any]]:
+    """Return the group's replicas, as a Deployment or a LeaderWorkerSet if one has several nodes, and a Service in front."""
     labels = {"app": options.group}
+    leader = {"leaderworkerset.sigs.k8s.io/worker-index": "0"} if options.nodes > 1 else {}  # Only leaders answer requests.
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"{options.group}-leader" if leader else options.group},  # A set has a service of its own name.
+        "spec": {"selector": labels | leader, "ports": [{"port": PORT}]},
+    }
+    return [_replicas(options, engine, labels, karpenter), service]
+
+
+def _replicas(options: LaunchOptions, engine: str, labels: dict[str, str], karpenter: bool) -> dict[str, Any]:
+    """Return a Deployment of the group's replicas, or a LeaderWorkerSet if a replica has several nodes."""
+    reads_gguf = engine_record(engine).serve.reads_gguf
     words = container_words(options, engine, PORT)
     if options.nodes > 1:
         setup = node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
@@ -96,8 +120,11 @@ def kubernetes_manifest(options: LaunchOptions, engine: str, karpenter: bool = F
     container = {
         "name": "engine",
         "image": image_of(options, engine),
+        **({"workingDir": FOLDER} if reads_gguf else {}),
         "command": literal_words(words),
+        "env": [TOKEN_VARIABLE],
         "ports": [{"containerPort": PORT}],
+        **({"readinessProbe": {"httpGet": {"path": HEALTH, "port": PORT}}} if options.nodes == 1 else {}),
         "resources": {"limits": {gpu_resource(options.vendor): options.gpus_per_node}},
         "volumeMounts": [SHARED_MEMORY_MOUNT],
     }

@@ -20,14 +20,21 @@ from whichgpu.decide.launch.clusters import (
     node_placement,
     placement_note,
 )
-from whichgpu.decide.launch.containers import HUB_MOUNT, SHARED_MEMORY, SHARED_MEMORY_MOUNT, container_gpus
+from whichgpu.decide.launch.containers import (
+    FOLDER,
+    FOLDER_MOUNT,
+    HUB_MOUNT,
+    SHARED_MEMORY,
+    SHARED_MEMORY_MOUNT,
+    TOKEN_VARIABLE,
+    container_gpus,
+)
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.skypilot import sky_resources
 from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, comments, sbatch_head, write_file, yaml
 
 Files = dict[str, str]
-FOLDER = "/work"  # folder of a container that has the job's files
 OUTPUT_GIB = 100  # volume for what a job writes (assumed)
 
 
@@ -105,8 +112,9 @@ def _docker_code(job: LaunchJob, target: str) -> str:
     """Return the shell code that writes the job's files and runs it in a container, in the present folder."""
     _check_image(job, target)
     network = "--network=host --env=HEAD_ADDRESS " if job.has_nodes else ""
-    folder = f'--volume="$PWD:{FOLDER}" --workdir={FOLDER}'
-    words = f"docker run --rm {' '.join(container_gpus(job.place.vendor))} --ipc=host {HUB_MOUNT} {folder} {network}{job.image}"
+    words = (
+        f"docker run --rm {' '.join(container_gpus(job.place.vendor))} --ipc=host {HUB_MOUNT} {FOLDER_MOUNT} {network}{job.image}"
+    )
     return f"{job.writing}{words} bash -c {shlex.quote(job.command)}\n"
 
 
@@ -174,6 +182,7 @@ def _manifest(job: LaunchJob, karpenter: bool) -> dict[str, Any]:
         "image": job.image,
         "workingDir": FOLDER,
         "command": literal_words(["bash", "-c", address + job.command]),
+        "env": [TOKEN_VARIABLE],
         "resources": {"limits": {gpu_resource(job.place.vendor): job.place.gpus_per_node}},
         "volumeMounts": mounts,
     }

@@ -23,6 +23,7 @@ PYTORCH_IMAGES = (
     ((7, 5), "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"),
     ((5, 0), "pytorch/pytorch:2.9.1-cuda12.6-cudnn9-runtime"),
 )
+LONGEST_NAME = 40  # of a run in dstack, the shortest limit of the targets
 ROCM_PYTORCH = "rocm/pytorch:latest"  # https://hub.docker.com/r/rocm/pytorch
 
 
@@ -58,12 +59,19 @@ def pytorch_image(gpu: Gpu) -> str:
 
 
 def file_name(text: str) -> str:
-    """Return a text as a name for files and services: lower case letters, digits and dashes.
+    """Return a text as a name for files and services: lower case letters, digits and dashes, first a letter, not too long.
 
     >>> file_name("Llama-3.1 8B")
     'llama-3-1-8b'
+    >>> file_name("7B-Instruct-of-a-model-with-a-very-long-name-RTX-PRO-6000")
+    'm-7b-instruct-of-a-mo-name-rtx-pro-6000'
     """
-    return sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = name if name[:1].isalpha() else f"m-{name}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    half = (LONGEST_NAME - 1) // 2  # Both ends: the model, and the GPU with the group's number.
+    return f"{name[:half].strip('-')}-{name[-half:].strip('-')}"
 
 
 def earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:

@@ -31,7 +31,10 @@ def serving_engines() -> tuple[str, ...]:
 
 
 def serve_words(options: LaunchOptions, engine: str, port: int | None = None) -> list[str]:
-    """Return the words of the command line that launches one replica with an engine; a port of None is the engine's."""
+    """Return the words of the command line that launches one replica with an engine.
+
+    A port is one that other machines reach; with None the engine listens where it does by default.
+    """
     record = engine_record(engine)
     serve = record.serve
     words = [word.format(model=model_argument(options, serve)) for word in serve.command.split()]
@@ -40,14 +43,17 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
         words += _option(serve, option, value)
     if options.checkpoint is None:  # The engine reads the precision of a quantised checkpoint from its config.json.
         words += serve.precision.get(options.dtype, "").split()
-    if options.kv_dtype != options.dtype:
-        words += serve.kv_precision.get(options.kv_dtype or "", "").split()
+    if not options.has_bf16 and options.dtype not in TRAINED_PRECISIONS:  # Checkpoints ask for bf16 beside quantised weights.
+        words += serve.precision.get("fp16", "").split()
+    kv_dtype = "fp16" if options.kv_dtype == "bf16" and not options.has_bf16 else options.kv_dtype
+    if kv_dtype != options.dtype:
+        words += serve.kv_precision.get(kv_dtype or "", "").split()
     words += speculative_words(options, record)
     words += WORKER_OPTIONS.get((engine, options.role), "").split()
     if options.nodes > 1:
         several = serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
         words += map(NodeWord, several)
-    return words + (_option(serve, serve.port, str(port)) if port else [])
+    return words + ([*_option(serve, serve.port, str(port)), *serve.host.split()] if port else [])
 
 
 def serve_line(options: LaunchOptions, engine: str, port: int | None = None, program: str = "") -> str:
@@ -132,14 +138,20 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         notes.append(f"A {options.role} worker: a router sends each prompt to a prefill worker, then to a decode worker.")
         if (engine, options.role) not in WORKER_OPTIONS:
             notes.append(f"{record.name} sends KV caches as its own configuration says.")
-    if options.nodes > 1:
-        notes.append(
-            f"{options.nodes} nodes a replica: run this on each, NODE_RANK=0..{options.nodes - 1}, HEAD_ADDRESS of the first"
-            + (f"; on the others also NODE_OPTIONS={serve.other_nodes}." if serve.other_nodes else ".")
-            if serve.nodes
-            else f"{options.nodes} nodes a replica: start it under mpirun or srun with one rank on each GPU."
-        )
     return notes
+
+
+def node_notes(options: LaunchOptions, engine: str) -> list[str]:
+    """Return how to start a replica on several nodes where no scheduler does it; nothing for one node."""
+    serve = engine_record(engine).serve
+    if options.nodes == 1:
+        return []
+    if not serve.nodes:
+        return [f"{options.nodes} nodes a replica: start it under mpirun or srun with one rank on each GPU."]
+    others = f"; on the others also NODE_OPTIONS={serve.other_nodes}." if serve.other_nodes else "."
+    return [
+        f"{options.nodes} nodes a replica: run this on each, NODE_RANK=0..{options.nodes - 1}, HEAD_ADDRESS of the first{others}"
+    ]
 
 
 def _sized_options(options: LaunchOptions, serve: ServeCommand) -> Iterator[tuple[str, str]]:
@@ -148,10 +160,12 @@ def _sized_options(options: LaunchOptions, serve: ServeCommand) -> Iterator[tupl
     attention_dp = dp > 1 and ep > 1 and bool(serve.attention_data_parallel)
     tp = options.tensor_parallel_size * (dp if attention_dp and serve.counts_attention_data_parallel else 1)
     context, sequences = options.max_model_len, options.max_num_seqs
-    if context and serve.context_of_all:
-        context *= sequences or 1
+    if context and serve.context_of_all:  # Its memory is reserved for all sequences at the start.
+        context = (options.request_length or context) * (sequences or 1)
     first = serve.tensor_parallel if " " not in serve.tensor_parallel else ""  # Written out even if it is 1.
     sizes = {serve.tensor_parallel: tp, serve.pipeline_parallel: options.pipeline_parallel_size, serve.data_parallel: dp}
+    if " " in serve.tensor_parallel and options.pipeline_parallel_size > 1:  # One of two modes, not sizes of both.
+        del sizes[serve.tensor_parallel]
     yield from ((option, str(size)) for option, size in sizes.items() if option and (size > 1 or option == first))
     if attention_dp:
         yield serve.attention_data_parallel, ""

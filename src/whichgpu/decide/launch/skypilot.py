@@ -9,8 +9,10 @@ from whichgpu.decide.launch.names import gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import node_setup, serve_line
+from whichgpu.decide.launch.text import TOKEN
 
 PORT = 8000  # The engine listens on this port.
+HEALTH = "/health"  # All engines answer here once the model is loaded.
 TARGET = "skypilot"
 
 
@@ -19,13 +21,14 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
     return {
         "name": options.group,
         "service": {
-            "readiness_probe": "/health",
+            "readiness_probe": HEALTH,
             "replica_policy": {"min_replicas": options.copies, "max_replicas": options.copies},
         },
         "resources": sky_resources(options.placement) | {"ports": PORT},
         **({"num_nodes": options.nodes} if options.nodes > 1 else {}),
-        **({"envs": {_version(engine): options.releases.get(engine, "")}} if engine in options.earlier else {}),
-        "setup": _setup(options, engine),
+        "envs": {TOKEN: ""} | ({_version(engine): options.releases.get(engine, "")} if engine in options.earlier else {}),
+        **({"workdir": "."} if engine_record(engine).serve.reads_gguf else {}),
+        **({"setup": setup} if (setup := _setup(options, engine)) else {}),
         "run": _run(options, engine),
     }
 
@@ -36,6 +39,12 @@ def sky_resources(place: Placement) -> dict[str, Any]:
     cloud, region = provider_name(TARGET, place), region_of(TARGET, place)
     resources |= ({"cloud": cloud.name} if cloud else {}) | ({"region": region} if region else {})
     return resources | ({"use_spot": True} if place.is_spot else {})
+
+
+def install_notes(engine: str) -> list[str]:
+    """Return that an engine without a package must be installed otherwise."""
+    serve, name = engine_record(engine).serve, engine_record(engine).name
+    return [] if serve.package else [f"{name} has no package to install: set image_id to docker:{serve.image}, or add a setup."]
 
 
 def release_note(options: LaunchOptions, engine: str) -> list[str]:

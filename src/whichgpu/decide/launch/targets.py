@@ -13,13 +13,20 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
-from whichgpu.decide.launch.containers import check_image, docker_line, image_of, kubernetes_manifest, slurm_script
+from whichgpu.decide.launch.containers import (
+    check_image,
+    docker_line,
+    image_of,
+    kubernetes_manifests,
+    slurm_script,
+    volume_note,
+)
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS
-from whichgpu.decide.launch.serve_command import checkpoint_notes, serve_line, serve_notes, serving_engines
-from whichgpu.decide.launch.skypilot import release_note, service
-from whichgpu.decide.launch.text import comments, yaml
+from whichgpu.decide.launch.serve_command import node_notes, serve_line, serve_notes, serving_engines
+from whichgpu.decide.launch.skypilot import install_notes, release_note, service
+from whichgpu.decide.launch.text import SECRET_COMMAND, comments, token_note, yaml
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS
 from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES
 
@@ -67,6 +74,8 @@ def _engine_script(engine: str, plan: LaunchPlan) -> Files:
     if engine != plan.engine:  # Tokens of a step and memory share are those of the engine that was estimated.
         groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None) for one in plan.groups)
         plan = replace(plan, groups=groups)
+    if engine_record(engine).serve.reads_gguf:
+        _check_one_node(plan, engine)
     return {f"{engine}.sh": _script(plan, engine, lambda options: serve_line(options, engine))}
 
 
@@ -76,6 +85,7 @@ def _docker_script(plan: LaunchPlan) -> Files:
 
 
 def _ollama_script(plan: LaunchPlan) -> Files:
+    _check_one_node(plan, "ollama")
     return {"ollama.sh": _script(plan, "llama.cpp", _ollama_line, "Ollama", "ollama run, or a Modelfile")}
 
 
@@ -83,7 +93,7 @@ def _ollama_line(options: LaunchOptions) -> str:
     """Return `ollama serve` with the environment variables of its FAQ: context, parallel requests, KV cache, several GPUs."""
     kv_type = OLLAMA_KV_TYPES.get(options.kv_dtype or "")
     variables = {
-        "OLLAMA_CONTEXT_LENGTH": options.max_model_len,
+        "OLLAMA_CONTEXT_LENGTH": options.request_length or options.max_model_len,
         "OLLAMA_NUM_PARALLEL": options.max_num_seqs,
         "OLLAMA_KV_CACHE_TYPE": kv_type,
         "OLLAMA_FLASH_ATTENTION": 1 if kv_type else None,
@@ -107,7 +117,9 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
             [
                 *release_note(one, engine),
                 *_head(plan, engine),
-                *checkpoint_notes(one, engine_record(engine)),
+                *install_notes(engine),
+                *serve_notes(replace(one, earlier={}), engine),
+                *token_note("--env HF_TOKEN"),
                 *region_notes("skypilot", one.placement),
             ]
         )
@@ -120,8 +132,14 @@ def _kubernetes_manifests(plan: LaunchPlan, karpenter: bool = False) -> Files:
     engine = _containers(plan, "kubernetes")
     files = {}
     for one in plan.groups:
-        head = comments([*_head(plan, engine), *serve_notes(one, engine), *placement_note(one.placement)])
-        files[f"{one.group}.yaml"] = head + yaml(kubernetes_manifest(one, engine, karpenter))
+        notes = [
+            *serve_notes(one, engine),
+            *volume_note(one, engine),
+            *token_note(SECRET_COMMAND),
+            *placement_note(one.placement),
+        ]
+        documents = kubernetes_manifests(one, engine, karpenter)
+        files[f"{one.group}.yaml"] = comments([*_head(plan, engine), *notes]) + "---\n".join(map(yaml, documents))
     return files
 
 
@@ -137,12 +155,16 @@ def _karpenter_manifests(plan: LaunchPlan) -> Files:
 
 def _dstack_services(plan: LaunchPlan) -> Files:
     engine = _containers(plan, "dstack")
-    several = next((one for one in plan.groups if one.nodes > 1), None)
-    if several is not None:  # A service of dstack is of single machines.
+    if any(one.nodes > 1 for one in plan.groups):  # A service of dstack is of single machines.
         raise UsageError("emit-nodes", msg("error.emit-nodes", target="dstack"), msg("hint.emit-nodes"))
     return {
         f"{one.group}.dstack.yml": comments(
-            [*_head(plan, engine), *serve_notes(one, engine), *region_notes("dstack", one.placement)]
+            [
+                *_head(plan, engine),
+                *serve_notes(one, engine),
+                *token_note("-e HF_TOKEN=…"),
+                *region_notes("dstack", one.placement),
+            ]
         )
         + yaml(dstack_service(one, engine, image_of(one, engine)))
         for one in plan.groups
@@ -159,16 +181,33 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
         start = f"{one.group}-start.sh" if one.nodes == 1 else ""  # Nodes of one replica must know each other first.
         if start:
             replicas = [docker_line(one, engine, replica) for replica in range(-(-one.copies // count))]
-            files[start] = "#!/bin/sh\n" + comments([*plan.header, *serve_notes(one, engine)]) + "\n".join(replicas) + "\n"
+            files[start] = (
+                "#!/bin/sh\n"
+                + comments([*plan.header, *serve_notes(one, engine), *token_note("export HF_TOKEN=…")])
+                + "\n".join(replicas)
+                + "\n"
+            )
         machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start)
-        notes = [f"Tool: as documented for {TOOLS[one.provider]}.", *([] if start else serve_notes(one, engine))]
+        notes = [
+            f"Tool: as documented for {TOOLS[one.provider]}.",
+            *([] if start else [*serve_notes(one, engine), *node_notes(one, engine)]),
+        ]
         script += comments(notes) + create_line(machines) + "\n"
     return {"cloud.sh": script} | files
 
 
 def _server(plan: LaunchPlan) -> str:
     """Return the engine that containers and jobs start: that of the estimate if it serves, else the default one."""
-    return plan.engine if plan.engine in serving_engines() else default_engine("serve")
+    engine = plan.engine if plan.engine in serving_engines() else default_engine("serve")
+    if not engine_record(engine).serve.nodes:
+        _check_one_node(plan, engine)
+    return engine
+
+
+def _check_one_node(plan: LaunchPlan, engine: str) -> None:
+    """Raise an error if a replica has several nodes, which the engine has no options for."""
+    if any(one.nodes > 1 for one in plan.groups):
+        raise UsageError("emit-nodes", msg("error.emit-nodes", target=engine), msg("hint.emit-engine-nodes"))
 
 
 def _containers(plan: LaunchPlan, target: str) -> str:
@@ -192,7 +231,7 @@ def _script(
         notes = (
             [f"Weights: {one.model} in {GGUF_TYPES.get(one.dtype, one.dtype)} ({weights})."]
             if weights
-            else serve_notes(one, engine)
+            else [*serve_notes(one, engine), *node_notes(one, engine)]
         )
         notes += [f"Speculative decoding is not set: {name} has no variable for it."] if name and one.speculative else []
         text += comments([count, *notes]) + line(one) + "\n"

@@ -33,11 +33,23 @@ def _printable(word: str) -> str:
 
 def sbatch_head(name: str, nodes: int, gpus_per_node: int, others: Sequence[str] = ()) -> str:
     """Return the head of an sbatch script: one task on each node; `others` are more options of sbatch."""
-    options = [f"--job-name={name}", f"--nodes={nodes}", "--ntasks-per-node=1", f"--gpus-per-node={gpus_per_node}", *others]
+    options = [f"--job-name={name}", f"--nodes={nodes}", "--ntasks-per-node=1", f"--gpus-per-node={gpus_per_node}"]
+    options += [f"--cpus-per-gpu={CPUS_PER_GPU}", *others]
     return "#!/bin/bash\n" + "".join(f"#SBATCH {option}\n" for option in options)
 
 
+CPUS_PER_GPU = 4  # Without it many clusters give a task one core; the smallest machines that are rented have so many (assumed).
 SLURM_HEAD_ADDRESS = 'export HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+
+
+# Variable with the user's token, which the Hugging Face hub asks for before it sends gated models.
+TOKEN = "HF_TOKEN"
+SECRET_COMMAND = f"kubectl create secret generic hf-token --from-literal={TOKEN}=…"
+
+
+def token_note(how: str) -> list[str]:
+    """Return how to give a machine the user's token for models of the Hugging Face hub that ask for access."""
+    return [f"Gated models need your Hugging Face token: {how}"]
 
 
 def write_file(name: str, text: str) -> str:

@@ -228,6 +228,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         earlier=earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
         releases=known_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
         vendor=catalog.gpu_by_id[row.gpu].vendor,
+        has_bf16="bf16" in catalog.gpu_by_id[row.gpu].supports,
         pipeline_parallel_size=row.parallel.pp,
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
         expert_parallel_size=row.parallel.ep,

@@ -30,7 +30,7 @@ from whichgpu.estimate.group.traffic import (
     step_collectives,
 )
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import device_host_and_fixed_seconds, host_mode
+from whichgpu.estimate.time.combine import device_host_and_fixed_seconds, host_loop_seconds, host_mode
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.grid import (
@@ -190,6 +190,7 @@ def lowered_pass(
     if mode.overlaps:
         scheduling = terms.seconds[SEQUENCES] * factors[SEQUENCES][:, None] / workload.host_speed
         calls, once = calls + scheduling, once - scheduling
+    calls = calls + host_loop_seconds(workload.engine, workload.year, terms) / workload.host_speed
     if kind == "prefill":
         once = once + request_latency(workload)
     parts = StepParts(

@@ -201,7 +201,7 @@ def _whole_cache(case: InferenceCase) -> int:
         case.memory.block_tokens,
         source=case.source,
         parallel=case.workload.parallel,
-        windowed=case.memory.windowed_cache,
+        memory=case.memory,
     )
 
 

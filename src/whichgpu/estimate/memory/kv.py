@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whichgpu.base.names import unknown_word
+from whichgpu.catalog.engines.record import EngineMemory
 from whichgpu.workload.layer_pattern import attention_layers, full_attention_shape, full_layers, recurrent_layers
 from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel
 
 BLOCK_TOKENS = 16  # vLLM's default block size
+WINDOWED = EngineMemory(windowed_cache=True)
 INDEX_SCALE_BYTES = 4  # fp32 scale of an indexer's key, whose elements are fp8 (vLLM's DeepseekV32IndexerCache)
 KV_TYPES: Mapping[str, WeightBlock] = {name: one.kv_block for name, one in PRECISION_BY_NAME.items() if one.kv_block}
 
@@ -42,16 +44,17 @@ def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
     return local * _layer_token_bytes(shape, precision, 1) + full * _full_layer_token_bytes(shape, precision, 1)
 
 
-def state_bytes(shape: Transformer, precision: str = "bf16", tp: int = 1) -> int:
+def state_bytes(shape: Transformer, precision: str = "bf16", tp: int = 1, element: int = 4) -> int:
     """Return the bytes that the recurrent layers of a hybrid model store per sequence on one tensor-parallel rank.
 
-    States are fp32 unless the config states another type; windows of the convolutions have the activations' 16 bits.
+    `element` is the engine's bytes of a state's element if the config states no type (default: fp32); windows of the
+    convolutions have the activations' 16 bits.
     """
     mixer = shape.recurrent
     if mixer is None:
         return 0
     wide = 4 if precision == "fp32" else 2
-    return recurrent_layers(shape) * -(-(mixer.state * mixer.state_bytes + mixer.conv_state * wide) // tp)
+    return recurrent_layers(shape) * -(-(mixer.state * (mixer.state_bytes or element) + mixer.conv_state * wide) // tp)
 
 
 def kv_bytes(
@@ -63,11 +66,12 @@ def kv_bytes(
     *,
     source: int = 0,
     parallel: Parallel | None = None,
-    windowed: bool = True,
+    memory: EngineMemory = WINDOWED,
 ) -> int:
     """Return KV cache bytes of `sequences` sequences of `context` tokens each; with a layout, those on the fullest GPU.
 
-    `source` is the encoder's length in tokens (default: the model's fixed one); without `windowed` sliding windows are ignored.
+    `source` is the encoder's length in tokens (default: the model's fixed one); `memory` is the engine's, which may
+    ignore sliding windows and chooses the type of recurrent states if the config states none.
     """
     if not isinstance(shape, Transformer) or not shape.has_kv_cache:
         return 0
@@ -76,10 +80,10 @@ def kv_bytes(
     own = -(-context // layout.cp)
     full, local = _layers(shape, layout.pp)
     stored = full * cached_tokens(own, 0, block) * _full_layer_token_bytes(shape, precision, layout.tp)
-    stored += local * cached_tokens(own, shape.window if windowed else 0, block) * token
+    stored += local * cached_tokens(own, shape.window if memory.windowed_cache else 0, block) * token
     if shape.encoder_layers:
         stored += (full + local) * cached_tokens(source or shape.encoder_context or context, 0, block) * token
-    states = -(-state_bytes(shape, precision, layout.tp) // layout.pp)
+    states = -(-state_bytes(shape, precision, layout.tp, memory.state_bytes) // layout.pp)
     return sequences * (stored + states)
 
 

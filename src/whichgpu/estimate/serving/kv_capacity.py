@@ -53,7 +53,7 @@ def kv_tokens(
         tokens = settings.step_tokens or chunk_tokens(memory, gpu, workload.task, context) or context
         sequence = admission_bytes(shape, context, precision, block, memory.window_steps * tokens, layout)
     else:
-        sequence = kv_bytes(shape, 1, context, precision, block, parallel=layout, windowed=memory.windowed_cache)
+        sequence = kv_bytes(shape, 1, context, precision, block, parallel=layout, memory=memory)
         context = -(-context // block) * block
     parts = _other_parts(workload, shape, gpu, settings, memory_parts)
     used = sum(part.value for part in parts)

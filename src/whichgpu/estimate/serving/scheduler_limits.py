@@ -77,8 +77,8 @@ def scheduler_limits(
     flags |= {name: value for name in flags if (value := getattr(overrides, name, None)) is not None}
     room = cache_room(workload, shape, gpu, overrides.memory)
     length = max(block, typical or context)
-    windowed, layout = engine.memory.windowed_cache, workload.parallel
-    sequence_bytes = kv_bytes(shape, 1, length, workload.kv_precision or "bf16", block, parallel=layout, windowed=windowed)
+    precision, layout = workload.kv_precision or "bf16", workload.parallel
+    sequence_bytes = kv_bytes(shape, 1, length, precision, block, parallel=layout, memory=engine.memory)
     cache_tokens = MAX_SEQUENCES * context
     if sequence_bytes:
         cache_tokens = int(room / (sequence_bytes / (-(-length // block) * block)))

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
+from whichgpu.estimate.time.terms import DEVICE_TERMS, SEQUENCE_SECONDS, TERMS, TimeTerms
 
 Array = np.ndarray
 
@@ -42,14 +42,25 @@ class StepSeconds(msgspec.Struct, frozen=True):
     host: Array
 
 
-def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0) -> StepSeconds:
+def host_loop_seconds(engine: str | None, year: int | None, terms: TimeTerms) -> Array:
+    """Return the seconds of a serving engine's own loop for a decode step; 0 for other steps and where it was not measured."""
+    host = engine_record(engine, year).host
+    sequences = terms.seconds[_SEQUENCES] / (SEQUENCE_SECONDS * max(host.sequence_work, 1e-30))
+    seconds: Array = np.where(sequences > 0, host.loop + host.sequence_loop * sequences, 0.0)
+    return seconds
+
+
+def step_seconds(
+    terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0, loop: float | Array = 0.0
+) -> StepSeconds:
     """Return a step's device, host and wall seconds from its time terms (seconds by class of operator and host work).
 
-    `factors` are fitted multipliers, [terms, gpus]; `host_speed` is relative to the host of the measurements.
+    `factors` are fitted multipliers, [terms, gpus]; `host_speed` is relative to the host of the measurements; `loop` is the
+    seconds of the engine's own loop.
     """
     device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     overlapped = terms.seconds[_SEQUENCES] * factors[_SEQUENCES][:, None] / host_speed if host.overlaps else 0.0 * fixed
-    concurrent = (calls if host.launches else 0.0 * calls) + overlapped
+    concurrent = (calls if host.launches else 0.0 * calls) + overlapped + loop / host_speed
     serial = fixed - overlapped
     return StepSeconds(soft_maximum(device, concurrent) + serial, device, concurrent + serial)
 

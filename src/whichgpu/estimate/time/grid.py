@@ -13,7 +13,7 @@ from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.confidence.axes import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.time.calibration import Calibration, CorrectionKey, correction_key, load_calibration
-from whichgpu.estimate.time.combine import StepSeconds, host_mode, step_seconds
+from whichgpu.estimate.time.combine import StepSeconds, host_loop_seconds, host_mode, step_seconds
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.lower import lower
@@ -161,7 +161,9 @@ def _grid(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], 
 def corrected_seconds(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], fitted: Calibration) -> StepSeconds:
     """Return a step's seconds: those by class of operator and host work, times the calibration's fitted multipliers."""
     factors = fitted.factors(correction_keys(workload, kind, terms.unit, gpus))
-    seconds = step_seconds(terms, factors, host_mode(workload.engine, workload.year), workload.host_speed)
+    software = workload.engine, workload.year
+    loop = host_loop_seconds(*software, terms)
+    seconds = step_seconds(terms, factors, host_mode(*software), workload.host_speed, loop)
     latency = request_latency(workload) if kind == "prefill" else 0.0
     return replace(seconds, wall=seconds.wall + latency, host=seconds.host + latency) if latency else seconds
 

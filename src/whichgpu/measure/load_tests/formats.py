@@ -27,8 +27,10 @@ ENGINE_OF_BACKEND = {
 PRINTED = {
     "successful requests": "completed", "benchmark duration (s)": "duration", "total input tokens": "total_input_tokens",
     "total generated tokens": "total_output_tokens", "mean tpot (ms)": "mean_tpot_ms", "median tpot (ms)": "median_tpot_ms",
-    "mean itl (ms)": "mean_itl_ms", "median itl (ms)": "median_itl_ms",
+    "mean itl (ms)": "mean_itl_ms", "median itl (ms)": "median_itl_ms", "accept length": "accept_length",
+    "acceptance length": "accept_length",
 }  # fmt: skip
+VLLM_TOOL = "vllm bench serve"
 PRINTED_MARK = "Serving Benchmark Result"
 _LINE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9 .()/]*?)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
 
@@ -94,13 +96,13 @@ def _bench_serving(document: Any) -> Tests | None:
     mean = needed(document, "mean_tpot_ms", "mean_itl_ms") / 1e3
     gap = number(document, "median_itl_ms")
     median = gap or number(document, "median_tpot_ms")
-    tool = "vllm bench serve" if "model_id" in document else "sglang.bench_serving"
+    tool = VLLM_TOOL if "model_id" in document else "sglang.bench_serving"
     test = served_decode_step(
         tool, completed / duration, tokens_in, tokens_out, mean, median and median / 1e3, gap is not None, completed
     )
     backend = str(document.get("backend") or document.get("endpoint_type") or "").lower()
     engine = ENGINE_OF_BACKEND.get(backend) or ("vllm" if "model_id" in document else None)
-    accepted = number(document, "accept_length")
+    accepted = number(document, "accept_length", "spec_decode_acceptance_length")
     if accepted is not None and accepted > 1.01:
         raise UnusableFile("speculative decoding: a token is not a decode step")
     return (replace(test, engine=engine, model=_text(document.get("model_id")), day=_day(document.get("date"))),)
@@ -226,9 +228,9 @@ def _printed(text: str) -> Tests:
     """Read the block of results that vllm bench serve and SGLang bench_serving print."""
     values = {name.strip().lower(): value for name, value in _LINE.findall(text)}
     document = {field: _float(values, name) for name, field in PRINTED.items() if name in values}
-    tests = _bench_serving({"completed": None, "total_output_tokens": None, **document})
+    tests = _bench_serving({"completed": None, "total_output_tokens": None, "backend": values.get("backend"), **document})
     assert tests is not None
-    return tests
+    return tests if "backend" in values else tuple(replace(one, tool=VLLM_TOOL) for one in tests)  # SGLang names the backend.
 
 
 def _float(values: Mapping[str, str], name: str) -> float:

@@ -28,6 +28,8 @@ COMMANDS = {
     "ModelsAnswer": "models",
     "EnginesAnswer": "engines",
     "FitAnswer": "fit",
+    "ExplainAnswer": "explain",
+    "CheckAnswer": "check",
     "EstimateAnswer": "estimate",
     "RecommendAnswer": "recommend",
     "PlanAnswer": "plan",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from whichgpu.api.request import catalog, load
 from whichgpu.api.request import offers as prices
 from whichgpu.api.request import types as of
+from whichgpu.api.request.configs import CheckRequest, ExplainRequest
 from whichgpu.api.request.evidence import AccuracyRequest, EvidenceRequest
 from whichgpu.api.request.field import names_of
 from whichgpu.api.request.kinds import config_text
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
+    from whichgpu.api.workloads.check import CheckAnswer
     from whichgpu.api.workloads.compare import Comparison
     from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.explain import ExplainAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
     from whichgpu.catalog.checks import CheckReport
@@ -165,6 +168,27 @@ def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]
     [('T4', 'no'), ('L40S', 'fits')]
     """
     return call("fit", (model,), options)
+
+
+def explain(file: of.FilePath | None = None, /, **options: Unpack[ExplainRequest]) -> ExplainAnswer:
+    """Return what the workload of a config file or serve command, or of a `text` of one, needs, and on which GPUs it runs.
+
+    >>> import whichgpu as wg
+    >>> found = wg.explain(text="vllm serve meta-llama/Llama-3.1-8B --max-model-len 4096", gpu="L4")
+    >>> (found.config.fields["model"], found.fit.gpus[0].fits)
+    ('llama-3.1-8b', 'fits')
+    """
+    return call("explain", (file,), options)
+
+
+def check(file: of.FilePath | None = None, /, **options: Unpack[CheckRequest]) -> CheckAnswer:
+    """Return whether the workload of a config file or serve command fits every GPU named, and a budget if there is one.
+
+    >>> import whichgpu as wg
+    >>> wg.check(text="vllm serve meta-llama/Llama-3.1-70B", gpu="L4").passed
+    False
+    """
+    return call("check", (file,), options)
 
 
 def estimate(
@@ -333,6 +357,7 @@ _KEYWORDS: tuple[tuple[Any, type], ...] = (
     (regions, catalog.RegionsRequest), (models, catalog.ModelsRequest), (engines, catalog.EnginesRequest),
     (evidence, EvidenceRequest), (accuracy, AccuracyRequest),
     (offers, prices.OffersRequest), (compare, load.CompareRequest), (fit, load.FitRequest), (estimate, load.EstimateRequest),
+    (explain, ExplainRequest), (check, CheckRequest),
     (recommend, RecommendRequest), (plan, PlanRequest), (buy, prices.BuyRequest), (catalog_status, catalog.DataRequest),
     (catalog_check, catalog.DataRequest), (catalog_history, catalog.HistoryRequest), (catalog_diff, catalog.DiffRequest),
 )  # fmt: skip

@@ -113,8 +113,6 @@ def with_batch(fields: Mapping[str, Any]) -> dict[str, Any]:
     dp = max(1, gpus // (parallel.get("tp", 1) * parallel.get("pp", 1) * parallel.get("cp", 1)))
     if gpus > 1:
         parallel["dp"] = dp
-    elif "zero" in parallel:
-        del parallel["zero"]  # There is nothing to shard over on one GPU.
     if micro := values.pop("micro_batch", None):
         values["micro_batch"] = micro
         values["batch"] = micro * values.get("accumulation", 1) * dp

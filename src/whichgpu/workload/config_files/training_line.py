@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from whichgpu.workload.config_files.config import ConfigWorkload
 from whichgpu.workload.config_files.training import TRAINER_TOOL, training_workload
 
@@ -81,6 +83,11 @@ def _arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _typed(text: str) -> Any:
+    if text.startswith("{"):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return float(text) if re.fullmatch(r"\d{1,9}\.\d{1,9}", text) else int(text) if re.fullmatch(r"\d{1,12}", text) else text

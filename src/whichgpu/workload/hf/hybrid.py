@@ -88,8 +88,8 @@ def _recurrent_indices(fields: Fields, family: str, layers: int) -> frozenset[in
     return frozenset()
 
 
-def _state_bytes(fields: Fields) -> int:
-    return STATE_BYTES.get(fields.word("mamba_ssm_cache_dtype", "mamba_ssm_dtype"), 4)
+def _state_bytes(fields: Fields) -> int | None:
+    return STATE_BYTES.get(fields.word("mamba_ssm_cache_dtype", "mamba_ssm_dtype"))
 
 
 def _gated_delta(fields: Fields) -> RecurrentMixer:
@@ -105,7 +105,7 @@ def _gated_delta(fields: Fields) -> RecurrentMixer:
 
 
 def _kimi_delta(fields: Fields, low_rank: bool = True) -> RecurrentMixer:
-    """Kimi delta attention: a decay per channel and an output gate, each of low rank (of full rank in Ling 2.5)."""
+    """Kimi delta attention: a decay per channel and an output gate, each of low rank (full in Ling 2.5); states in fp32."""
     nested = fields.nested("linear_attn_config") or fields
     heads = nested.size("linear_num_heads", "num_heads")
     dim = nested.size("linear_head_dim", "head_dim")
@@ -115,7 +115,7 @@ def _kimi_delta(fields: Fields, low_rank: bool = True) -> RecurrentMixer:
     inner = ((dim, width), (dim, width)) if low_rank else ()
     return RecurrentMixer(
         "kda", 3 * width + heads + gates, width, heads, dim, dim, 3 * width, taps, inner,
-        other=3 * width * taps + heads + width + dim, state_bytes=_state_bytes(fields),
+        other=3 * width * taps + heads + width + dim, state_bytes=4,
     )  # fmt: skip
 
 

@@ -8,10 +8,9 @@ import subprocess
 from typing import Any
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
-from tests.unit.decide.launch.test_launch_targets import HINT
+from tests.unit.decide.launch.test_launch_targets import HINT, first_document
 from whichgpu.base.errors import UsageError
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files
 
@@ -69,7 +68,7 @@ def test_gpus_of_amd_get_their_own_devices_image_and_resource() -> None:
     assert "--device=/dev/kfd" in start
     assert "--env=HIP_VISIBLE_DEVICES=4,5" in start
     assert "--gpus" not in start
-    pod = yaml.safe_load(launch_files("kubernetes", plan)["chat-l4.yaml"])["spec"]["template"]["spec"]
+    pod = first_document(launch_files("kubernetes", plan)["chat-l4.yaml"])["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"amd.com/gpu": 2}
     assert pod["containers"][0]["image"] == "vllm/vllm-openai-rocm"
     assert pod["tolerations"][0]["key"] == "amd.com/gpu"
@@ -79,5 +78,5 @@ def test_gpus_of_amd_get_their_own_devices_image_and_resource() -> None:
 
 def test_attached_gpus_are_no_instance_type_of_kubernetes() -> None:
     offer = replace(HINT, instance="n1+4xt4", gpu="t4")
-    pod = yaml.safe_load(launch_files("kubernetes", LaunchPlan((offer,), "vllm"))["chat-l4.yaml"])["spec"]["template"]["spec"]
+    pod = first_document(launch_files("kubernetes", LaunchPlan((offer,), "vllm"))["chat-l4.yaml"])["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}

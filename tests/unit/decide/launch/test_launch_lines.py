@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from whichgpu.base.errors import UsageError
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
@@ -42,7 +43,7 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--max-running-requests": INT, "--context-length": INT, "--chunked-prefill-size": INT, "--mem-fraction-static": FLOAT,
         "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"), "--quantization": TEXT,
         "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
-        "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT,
+        "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT, "--host": TEXT,
         "--speculative-algorithm": ("STANDALONE", "NEXTN", "EAGLE3", "NGRAM"), "--speculative-draft-model-path": TEXT,
         "--is-embedding": None,
         "--speculative-num-steps": INT, "--speculative-eagle-topk": INT, "--speculative-num-draft-tokens": INT,
@@ -50,12 +51,13 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
     "tensorrt-llm": {
         "--tp_size": INT, "--pp_size": INT, "--ep_size": INT, "--max_batch_size": INT, "--max_num_tokens": INT,
         "--max_seq_len": INT, "--kv_cache_free_gpu_memory_fraction": FLOAT, "--port": INT,
-        "--extra_llm_api_options": TEXT,
+        "--host": TEXT, "--extra_llm_api_options": TEXT,
     },
     "llama.cpp": {
         "--model": TEXT, "--n-gpu-layers": INT, "--split-mode": ("none", "layer", "row"), "-np": INT, "--ctx-size": INT,
         "--ubatch-size": INT, "--cache-type-k": ("f32", "f16", "bf16", "q8_0", "q4_0"),
-        "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"), "--port": INT,
+        "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"),
+        "--port": INT, "--host": TEXT,
         "--spec-type": ("draft-simple", "draft-mtp", "draft-eagle3", "ngram-simple"), "--model-draft": TEXT,
         "--embedding": None, "--gpu-layers-draft": INT, "--spec-draft-n-max": INT, "--spec-ngram-simple-size-m": INT,
     },
@@ -263,6 +265,43 @@ def test_docker_line_publishes_the_port_and_runs_the_engine_of_the_estimate() ->
     words = shlex.split(content.splitlines()[-1])
     assert words[:3] == ["docker", "run", "--rm"]
     assert {"--gpus=all", "--publish=8000:8000", "--entrypoint=python", "lmsysorg/sglang", "--port=8000"} <= set(words)
+
+
+@pytest.mark.parametrize("engine", serving_engines())
+def test_a_server_with_a_port_listens_where_other_machines_reach_it(engine: str) -> None:
+    read = parse(engine, shell_line(serve_words(OPTIONS, engine, port=8000)))
+    assert engine == "vllm" or read.host == "0.0.0.0"  # vLLM listens on all interfaces by default.
+    assert "--host" not in shell_line(serve_words(OPTIONS, engine))
+
+
+@pytest.mark.parametrize(("dtype", "types"), [("int8", ("float16", "float16")), ("fp16", ("float16", None))])
+def test_gpus_without_bf16_get_fp16_for_it(dtype: str, types: tuple[str, str | None]) -> None:
+    old = replace(OPTIONS, gpu="t4", dtype=dtype, kv_dtype="bf16", has_bf16=False)
+    read = parse("vllm", shell_line(serve_words(old, "vllm")))
+    assert (read.dtype, read.kv_cache_dtype) == types
+
+
+@pytest.mark.parametrize("target", ["llama.cpp", "ollama"])
+def test_engines_that_reserve_every_sequence_s_context_get_that_of_the_requests(target: str) -> None:
+    long = replace(OPTIONS, max_model_len=131_072, request_length=2304, pipeline_parallel_size=2)
+    (content,) = launch_files(target, LaunchPlan((long,), "vllm")).values()
+    assert {"llama.cpp": "-np 64 --ctx-size 147456", "ollama": "OLLAMA_CONTEXT_LENGTH=2304"}[target] in content
+    assert "--split-mode row" not in content  # A pipeline is the mode `layer`.
+
+
+@pytest.mark.parametrize(("target", "engine"), [("llama.cpp", "vllm"), ("ollama", "vllm"), ("slurm", "tensorrt-llm")])
+def test_engines_without_options_for_nodes_are_refused_replicas_of_several(target: str, engine: str) -> None:
+    with pytest.raises(UsageError, match="replicas of one machine"):
+        launch_files(target, LaunchPlan((replace(OPTIONS, nodes=2),), engine))
+
+
+def test_weights_in_a_file_are_brought_to_the_machine() -> None:
+    plan = LaunchPlan((replace(OPTIONS, dtype="q4_k_m"),), "llama.cpp")
+    texts = {target: "".join(launch_files(target, plan).values()) for target in ("docker", "kubernetes", "skypilot")}
+    assert '--volume="$PWD:/work" --workdir=/work' in texts["docker"]
+    assert "add one with Llama-3.1-8B-q4_k_m.gguf at /work" in texts["kubernetes"]
+    assert 'workdir: "."' in texts["skypilot"]
+    assert "image_id to docker:ghcr.io/ggml-org/llama.cpp:server-cuda" in texts["skypilot"]
 
 
 def test_ollama_gets_its_environment_variables() -> None:

@@ -24,6 +24,11 @@ HINT = LaunchOptions(
 BARE = replace(HINT, max_num_batched_tokens=None, memory_share=None, dtype="int4")
 
 
+def first_document(text: str) -> Any:
+    """Return the replicas of a manifest, which come before the service in front of them."""
+    return next(iter(yaml.safe_load_all(text)))
+
+
 def test_vllm_and_sglang_get_equivalent_flags() -> None:
     assert " ".join(serve_words(HINT, "vllm")) == (
         "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs=64 --max-model-len=4096 "
@@ -118,11 +123,11 @@ def test_regions_that_a_target_does_not_name_are_in_a_note(changes: dict[str, An
 def test_required_earlier_release_is_named() -> None:
     old = replace(HINT, gpu="v100-sxm-16gb", earlier={"vllm": "0.6 was the last."})
     service = skypilot_service(old, "vllm")
-    assert service["envs"] == {"VLLM_VERSION": ""}
+    assert service["envs"] == {"HF_TOKEN": "", "VLLM_VERSION": ""}
     assert "${VLLM_VERSION:?the present release does not run on v100-sxm-16gb" in service["setup"]
     files = launch_files("skypilot", LaunchPlan((old, replace(HINT, group="other")), "vllm"))
     assert files["other.yaml"].startswith("# Options: as documented for vLLM")
-    assert files["other.yaml"].splitlines()[1] == 'name: "other"'
+    assert "VLLM_VERSION" not in files["other.yaml"]
     assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
 
 
@@ -135,7 +140,7 @@ def test_known_earlier_release_is_pinned() -> None:
     earlier = earlier_releases(engines, gpu)
     old = replace(HINT, gpu=gpu.id, earlier=earlier, releases=known_releases(engines, gpu))
     service = skypilot_service(old, "vllm")
-    assert service["envs"] == {"VLLM_VERSION": "0.8.5"}
+    assert service["envs"] == {"HF_TOKEN": "", "VLLM_VERSION": "0.8.5"}
     (script,) = launch_files("skypilot", LaunchPlan((old,), "vllm")).values()
     assert "Release 0.8.5 is installed." in script
     for target in ("docker", "kubernetes"):
@@ -184,15 +189,30 @@ def test_script_has_count_and_machine_of_each_command() -> None:
 )
 def test_pods_are_placed_on_the_machines_of_the_offer(changes: dict[str, Any], labels: dict[str, str] | None) -> None:
     [text] = launch_files("kubernetes", LaunchPlan((replace(HINT, **changes),), "vllm")).values()
-    spec = yaml.safe_load(text)["spec"]["template"]["spec"]
+    spec = first_document(text)["spec"]["template"]["spec"]
     assert spec.get("nodeSelector") == labels
     assert ("add your cluster's node selector" in text) == (labels is None)
+
+
+def test_kubernetes_sends_requests_to_pods_that_are_ready_and_to_leaders_only() -> None:
+    [text] = launch_files("kubernetes", LaunchPlan((HINT,), "vllm")).values()
+    replicas, service = yaml.safe_load_all(text)
+    pod = replicas["spec"]["template"]
+    assert service["spec"] == {"selector": pod["metadata"]["labels"], "ports": [{"port": 8000}]}
+    [container] = pod["spec"]["containers"]
+    assert container["readinessProbe"] == {"httpGet": {"path": "/health", "port": 8000}}
+    assert container["env"][0]["valueFrom"]["secretKeyRef"]["optional"]
+    [text] = launch_files("kubernetes", LaunchPlan((replace(HINT, nodes=2),), "vllm")).values()
+    replicas, service = yaml.safe_load_all(text)
+    assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+    assert service["metadata"]["name"] != replicas["metadata"]["name"]  # The set has a service of its own name.
+    assert "readinessProbe" not in replicas["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0]
 
 
 def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_them() -> None:
     offer = replace(HINT, provider="aws", instance="g6.12xlarge", region="us-east-1", gpu="l4")
     files = launch_files("karpenter", LaunchPlan((offer,), "vllm", ("head",)))
-    pool, pods = (yaml.safe_load(files[name]) for name in ("chat-l4-nodes.yaml", "chat-l4.yaml"))
+    pool, pods = (first_document(files[name]) for name in ("chat-l4-nodes.yaml", "chat-l4.yaml"))
     requirements = {one["key"]: one["values"] for one in pool["spec"]["template"]["spec"]["requirements"]}
     assert requirements == {
         "node.kubernetes.io/instance-type": ["g6.12xlarge"],
@@ -205,7 +225,7 @@ def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_th
     with pytest.raises(UsageError):
         launch_files("karpenter", LaunchPlan((HINT,), "vllm"))
     spot = launch_files("karpenter", LaunchPlan((replace(offer, spot=True),), "vllm"))["chat-l4.yaml"]
-    assert yaml.safe_load(spot)["spec"]["template"]["spec"]["nodeSelector"] == {
+    assert first_document(spot)["spec"]["template"]["spec"]["nodeSelector"] == {
         "node.kubernetes.io/instance-type": "g6.12xlarge",
         "karpenter.sh/capacity-type": "spot",
     }

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.unit import shapes
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GIB
+from whichgpu.catalog.engines.record import EngineMemory
 from whichgpu.estimate.memory.kv import cached_tokens, kv_bytes, kv_bytes_per_token
 from whichgpu.workload.layer_pattern import full_layers
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -53,7 +54,7 @@ def test_five_of_six_layers_of_gemma_3_forget_beyond_1024_tokens() -> None:
     token = 2 * 16 * 128 * 2
     assert full_layers(shapes.GEMMA_3_27B) == 10
     assert kv_bytes(shapes.GEMMA_3_27B, 1, 131072, block=1) == token * (10 * 131072 + 52 * 1024)
-    kept_whole = kv_bytes(shapes.GEMMA_3_27B, 1, 131072, block=1, windowed=False)
+    kept_whole = kv_bytes(shapes.GEMMA_3_27B, 1, 131072, block=1, memory=EngineMemory(windowed_cache=False))
     assert kept_whole == token * 62 * 131072
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from whichgpu.catalog.engines.record import EngineMemory
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.kv import kv_bytes, kv_bytes_per_token, state_bytes
 from whichgpu.workload.models import find_model
@@ -29,7 +31,7 @@ def test_gpt_oss_caches_128_tokens_in_every_second_layer_unless_windows_are_igno
     layer = KEY_AND_VALUE * 8 * 64 * BF16  # 8 KV heads of 64
     assert kv_bytes_per_token(shape) == 24 * layer == 49152
     assert kv_bytes(shape, 1, 8192, "bf16", 1) == 12 * 8192 * layer + 12 * 128 * layer
-    assert kv_bytes(shape, 1, 8192, "bf16", 1, windowed=False) == 24 * 8192 * layer
+    assert kv_bytes(shape, 1, 8192, "bf16", 1, memory=EngineMemory(windowed_cache=False)) == 24 * 8192 * layer
 
 
 def test_deepseek_caches_one_latent_and_one_rotary_key_and_with_sparse_attention_an_index_key() -> None:
@@ -51,6 +53,16 @@ def test_qwen3_next_caches_tokens_in_every_fourth_layer_and_a_state_in_the_other
     qwen35 = model("qwen3.5-9b")
     assert kv_bytes_per_token(qwen35) == 8 * KEY_AND_VALUE * 4 * 256 * BF16
     assert state_bytes(qwen35) == 24 * (delta + convolution)
+
+
+def test_states_of_unstated_type_have_the_engine_s_choice() -> None:
+    state, convolution = 32 * 128 * 128, (2 * 16 * 128 + 32 * 128) * 3 * BF16
+    for engine, unstated in (("vllm", 2), ("sglang", 4)):
+        memory = engine_record(engine).memory
+        for name, layers, element in (("qwen3-next-80b-a3b", 36, unstated), ("qwen3.5-9b", 24, 4)):  # Qwen3.5 states float32.
+            shape = model(name)
+            tokens = 16 * kv_bytes_per_token(shape)
+            assert kv_bytes(shape, 1, 16, memory=memory) == tokens + layers * (state * element + convolution)
 
 
 def test_nemotron_h_caches_tokens_in_four_of_52_layers_and_a_state_in_24() -> None:

@@ -96,7 +96,8 @@ def read(document: object) -> LoadTest:
         (VLLM, "vllm bench serve", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
         (SGLANG, "sglang.bench_serving", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
         (json.dumps(SGLANG) + "\n", "sglang.bench_serving", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
-        (PRINTED, "sglang.bench_serving", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
+        (PRINTED, "vllm bench serve", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
+        (PRINTED.replace("Successful", "Backend: sglang\nSuccessful"), "sglang.bench_serving", 0.018, MAX_SHARE_OF_MEDIAN_GAP),
         (GUIDELLM, "guidellm", 0.019, MAX_SHARE_OF_MEAN),
         (INFERENCE_PERF, "inference-perf", 0.019, MAX_SHARE_OF_MEAN),
         (changed("prompt_tokens", None, prompt_len={"mean": 1000.0}), "inference-perf", 0.019, MAX_SHARE_OF_MEAN),
@@ -161,6 +162,8 @@ def test_samples_that_no_run_can_have_are_ignored() -> None:
         VLLM | {"mean_tpot_ms": float("nan"), "mean_itl_ms": None},
         VLLM | {"total_output_tokens": 100},
         SGLANG | {"accept_length": 2.5},
+        VLLM | {"spec_decode_acceptance_length": 2.5},
+        PRINTED.replace("Median ITL", "Acceptance length: 2.50\nMedian ITL"),
         AIPERF | {"inter_token_latency": {"unit": "furlong", "avg": 1.0}},
         changed("output_tokens", {"mean": 57.0}),  # counted by the client's tokenizer
         changed("latency", {"time_per_output_token": None}),  # not streamed

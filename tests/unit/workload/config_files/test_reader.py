@@ -104,7 +104,7 @@ spec:
             "llama-factory",
             {
                 "model": "Qwen/Qwen3-8B", "seq_in": 2048, "micro_batch": 1, "accumulation": 2, "batch": 2, "epochs": 3.0,
-                "precision": "amp-bf16", "checkpointing": "full",
+                "precision": "amp-bf16", "checkpointing": "full", "parallel": {"zero": 3},
             },
         ),
         (

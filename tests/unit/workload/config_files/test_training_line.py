@@ -22,6 +22,14 @@ TRAINER = "--model_name_or_path a/b --per_device_train_batch_size 2 --gradient_a
             {"gpus": 16, "nodes": 2, "batch": 128, "checkpointing": "full", "parallel": {"zero": 3, "dp": 16}},
         ),
         (
+            f"torchrun --nproc-per-node=4 sft.py {TRAINER} --fsdp '--fsdp_config={{\"reshard_after_forward\": false}}'",
+            {"gpus": 4, "batch": 32, "parallel": {"zero": 2, "dp": 4}},
+        ),
+        (
+            f"torchrun --nproc-per-node=4 sft.py {TRAINER} --fsdp --fsdp_config '{{\"activation_checkpointing\": true}}'",
+            {"gpus": 4, "batch": 32, "checkpointing": "full", "parallel": {"zero": 3, "dp": 4}},
+        ),
+        (
             f"accelerate launch --num_processes 4 --num_machines 2 --mixed_precision fp16 sft.py {TRAINER} --use_peft --lora_r 8",
             {"gpus": 4, "nodes": 2, "batch": 32, "lora_rank": 8, "parallel": {"dp": 4}},
         ),

@@ -9,7 +9,6 @@ from whichgpu.workload.shapes import Transformer
 
 # Releases whose documented keys are written.
 ACCELERATE, DEEPSPEED, TORCHTITAN, MEGATRON = "accelerate 1.15", "DeepSpeed 0.18", "torchtitan 0.3", "Megatron-LM core 0.15"
-FSDP_STRATEGIES = {2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}  # by ZeRO stage
 # Module and config of torchtitan by `model_type`, layers, hidden size and vocabulary.
 TITAN_MODELS = {
     ("llama", 32, 4096, 128256): ("llama3", "llama3_8b"),
@@ -27,7 +26,7 @@ TITAN_MODELS = {
 
 
 def accelerate_config(options: TrainOptions) -> dict[str, Any]:
-    """Return accelerate's config: plain data parallel, DeepSpeed for ZeRO 1, FSDP for ZeRO 2 and 3."""
+    """Return accelerate's config: plain data parallel, DeepSpeed for ZeRO 1, FSDP 2 for ZeRO 2 and 3."""
     zero = options.parallel.zero if options.replicas > 1 else 0
     kind = "NO" if options.gpus == 1 else "FSDP" if zero >= 2 else "DEEPSPEED" if zero else "MULTI_GPU"
     config: dict[str, Any] = {
@@ -41,7 +40,8 @@ def accelerate_config(options: TrainOptions) -> dict[str, Any]:
     }
     if kind == "FSDP":
         config["fsdp_config"] = {
-            "fsdp_sharding_strategy": FSDP_STRATEGIES[zero],
+            "fsdp_version": 2,
+            "fsdp_reshard_after_forward": zero == 3,
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             "fsdp_activation_checkpointing": options.checkpointing != "none",
             "fsdp_state_dict_type": "SHARDED_STATE_DICT",

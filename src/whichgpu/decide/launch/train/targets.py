@@ -22,9 +22,19 @@ from whichgpu.decide.launch.train.configs import (
     titan_model,
     torchtitan_words,
 )
-from whichgpu.decide.launch.train.lines import SCRIPT, megatron_words, train_notes, trainer_words
+from whichgpu.decide.launch.train.lines import (
+    SCRIPT,
+    megatron_variables,
+    megatron_words,
+    train_notes,
+    train_packages,
+    trainer_words,
+)
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.workload.shapes import Transformer
+
+# Parts of a model that the arguments written for Megatron-LM do not describe.
+MEGATRON_LACKS = ("mla", "sparse", "recurrent", "pattern", "full_heads", "parallel_block", "encoder_layers", "patches")
 
 
 def train_files(target: str, plan: TrainPlan) -> Files:
@@ -35,7 +45,7 @@ def train_files(target: str, plan: TrainPlan) -> Files:
 def _torchrun(plan: TrainPlan) -> Files:
     options = plan.options
     words = [*torchrun_words(options.placement), SCRIPT, *trainer_words(options, sharding=True)]
-    return {"torchrun.sh": _script(plan, "torchrun", "torchrun of PyTorch 2 and transformers' Trainer", words)}
+    return {"torchrun.sh": _script(plan, "torchrun", "torchrun of PyTorch 2 and the Trainer of transformers 5.19", words)}
 
 
 def _accelerate(plan: TrainPlan) -> Files:
@@ -74,9 +84,10 @@ def _torchtitan(plan: TrainPlan) -> Files:
 
 def _megatron(plan: TrainPlan) -> Files:
     options = plan.options
-    if not isinstance(options.shape, Transformer) or not options.shape.causal or options.shape.mla:
+    shape = options.shape
+    if not isinstance(shape, Transformer) or not shape.causal or any(getattr(shape, name) for name in MEGATRON_LACKS):
         raise _no_model("megatron", options)
-    words = [*torchrun_words(options.placement), "pretrain_gpt.py", *megatron_words(options)]
+    words = [*megatron_variables(options), *torchrun_words(options.placement), "pretrain_gpt.py", *megatron_words(options)]
     return {"megatron.sh": _script(plan, "megatron", MEGATRON, words)}
 
 
@@ -84,7 +95,8 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
     """Return the files of a target that runs the user's script as a job."""
     options = plan.options
     line = shell_line([*torchrun_words(options.placement), SCRIPT, *trainer_words(options, sharding=True)])
-    own = f"{SCRIPT} is your script; the packages it needs are in your image or environment."
+    packages = " ".join(train_packages(options))
+    own = f"{SCRIPT} is your script, with the arguments of transformers' Trainer; add packages that it needs besides."
     return job_files(
         target,
         LaunchJob(
@@ -92,6 +104,7 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
             options.placement,
             line,
             options.image,
+            setup=f"pip install {packages}",
             own_files=(SCRIPT,),
             max_seconds=options.max_seconds,
             header=plan.header,

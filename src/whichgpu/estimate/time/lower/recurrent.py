@@ -14,6 +14,7 @@ from whichgpu.estimate.memory.training.recurrent import CHUNK_TOKENS
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import RecurrentMixer
 
+FP32_BYTES = 4  # of an element of states whose type neither the config nor the engine states
 # Products per chunk of each kind: of chunk x key and chunk x value (scores and their use), and of key x value (the state's).
 # The delta rule also multiplies keys by keys, solves a triangular system, and subtracts what the state holds already.
 CHUNK_PRODUCTS = {"gated_delta": (2, 2, 3), "kda": (2, 2, 3), "mamba2": (1, 1, 2), "lightning": (1, 1, 2),
@@ -23,9 +24,11 @@ CHUNK_PRODUCTS = {"gated_delta": (2, 2, 3), "kda": (2, 2, 3), "mamba2": (1, 1, 2
 # each chunk's matrix of keys in fp32 and its inverse; what the L2 cache holds is not counted.
 PASSED_ON = {"gated_delta": (6.0, 4.0, 6.0), "kda": (6.0, 4.0, 6.0)}
 PASSED_ON_WITHOUT_DELTA = (2.0, 2.0, 3.0)
-# Framework calls of a recurrence that the host launches: eight Triton kernels (14 in the backward pass), each as long as four of
-# PyTorch's own calls (vLLM 0.26 and flash-linear-attention 0.6 beside an H200); a fused kernel and the states' copies around it.
-SCAN_CALLS = {"chunked": 32.0, "fused": 8.0}
+# Framework calls of a recurrence that the host launches: eight Triton kernels, each as long as 2.25 of PyTorch's own calls (two
+# models in vLLM 0.26 beside an H200: 1.7 and 2.9); a fused kernel and the states' copies around it.
+SCAN_CALLS = {"chunked": 18.0, "fused": 8.0}
+# The same in training: kernels of flash-linear-attention 0.6 in autograd functions, each as long as four calls, beside an H200.
+TRAINING_SCAN_CALLS = 32.0
 GRADIENT_CALLS = 14.0 / 8.0  # kernels of the backward pass for each of the forward pass
 GRADIENT_PRODUCTS = 3.0  # products of the backward pass for each of the forward pass: two gradients, and the states again
 
@@ -39,10 +42,12 @@ def mixer_ops(
     width: float,
     calls: Number = 1.0,
     kernels: str = "chunked",
+    scan_calls: float = TRAINING_SCAN_CALLS,
 ) -> list[Op]:
     """Return convolution, recurrence and gated norm of a mixer over `tokens` new tokens of `batch` sequences.
 
-    `kernels` says how an engine runs the chunks of a prefill: `chunked` in separate kernels, or `fused` in one.
+    `kernels` says how an engine runs the chunks of a prefill: `chunked` in separate kernels, or `fused` in one;
+    `scan_calls` is the framework calls that launch them.
     """
     dtype = "fp32" if width >= 4 else unit
     ops = []
@@ -53,7 +58,7 @@ def mixer_ops(
             Op("elementwise" if decoding else "short_conv", dtype, 0.0, moved, moved, {"elements": moved / width}, calls=calls)
         )
     if mixer.state:
-        ops.append(_recurrence(mixer, batch, tokens, decoding, unit, width, calls, kernels))
+        ops.append(_recurrence(mixer, batch, tokens, decoding, unit, width, calls, kernels, scan_calls))
         gated = tokens * mixer.outward * width
         sizes = {"rows": tokens, "width": float(mixer.outward)}
         ops.append(Op("norm", dtype, 0.0, 2.0 * gated, gated, sizes, calls=calls, role="fused"))
@@ -77,10 +82,18 @@ def _gradient(op: Op) -> Op:
 
 
 def _recurrence(
-    mixer: RecurrentMixer, batch: Number, tokens: Number, decoding: bool, unit: str, width: float, calls: Number, kernels: str
+    mixer: RecurrentMixer,
+    batch: Number,
+    tokens: Number,
+    decoding: bool,
+    unit: str,
+    width: float,
+    calls: Number,
+    kernels: str,
+    scan_calls: float,
 ) -> Op:
     """Return the kernels that update the states and read the outputs from them."""
-    states = batch * mixer.state * float(mixer.state_bytes)
+    states = batch * mixer.state * float(mixer.state_bytes or FP32_BYTES)
     inputs, outputs = tokens * mixer.inward * width, tokens * mixer.outward * width
     products = CHUNK_PRODUCTS.get(mixer.kind)
     if decoding or products is None:
@@ -96,4 +109,4 @@ def _recurrence(
     sizes = {"chunks": tokens / batch / CHUNK_TOKENS, "between": tokens * mixer.heads * passed * width}
     read = (inputs + outputs) / 2.0 + states  # The gate, as wide as the output, is not read here.
     role = f"{kernels}_kda" if mixer.kind == "kda" else kernels
-    return Op("scan", unit, flops, read, outputs + states, sizes, role=role, calls=calls * SCAN_CALLS[kernels])
+    return Op("scan", unit, flops, read, outputs + states, sizes, role=role, calls=calls * scan_calls)

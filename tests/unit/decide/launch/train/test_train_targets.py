@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.launch.job_targets import JOB_TARGETS
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
 from whichgpu.workload.config_files.reader import config_workload
@@ -34,7 +35,9 @@ MEGATRON_OPTIONS = frozenset(
     "expert-model-parallel-size train-iters group-query-attention num-query-groups swiglu normalization position-embedding-type "
     "untie-embeddings-and-output-weights disable-bias-linear num-experts moe-router-topk bf16 fp16 sequence-parallel "
     "num-virtual-stages-per-pipeline-rank use-megatron-fsdp data-parallel-sharding-strategy use-distributed-optimizer "
-    "recompute-granularity recompute-method recompute-num-layers recompute-activations".split()
+    "recompute-granularity recompute-method recompute-num-layers recompute-activations ckpt-format attention-dropout "
+    "hidden-dropout add-qkv-bias qk-layernorm moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq "
+    "moe-grouped-gemm moe-token-dispatcher-type".split()
 )
 
 
@@ -99,7 +102,8 @@ def test_torchrun_starts_a_process_per_gpu() -> None:
         "torchrun", "--nnodes=2", "--nproc-per-node=8", "--rdzv-backend=c10d", "--rdzv-endpoint=$HEAD_ADDRESS:29500"
     ]  # fmt: skip
     assert {"train.py", "--per_device_train_batch_size=2", "--gradient_accumulation_steps=2", "--bf16"} <= set(words)
-    assert "--fsdp=full_shard auto_wrap" in words
+    assert words[-2:] == ["--fsdp", '--fsdp_config={"reshard_after_forward": true, "activation_checkpointing": true}']
+    assert "--gradient_checkpointing" not in words  # FSDP checkpoints.
     single = last_line("torchrun", replace(RUN, gpus=1, nodes=1, parallel=Parallel(), precision="fp32", optimizer="adamw-8bit"))
     assert single[:3] == ["torchrun", "--nnodes=1", "--nproc-per-node=1"]
     assert "--optim=adamw_bnb_8bit" in single
@@ -115,8 +119,15 @@ def test_megatron_gets_the_model_s_sizes_in_documented_options() -> None:
     options = options_of(last_line("megatron", moe))
     assert (options["num-experts"], options["moe-router-topk"], options["expert-model-parallel-size"]) == ("8", "2", "4")
     assert {"sequence-parallel", "use-distributed-optimizer", "recompute-activations"} <= options.keys()
+    assert (words["attention-dropout"], words["ckpt-format"]) == ("0.0", "fsdp_dtensor")
+    assert options["moe-ffn-hidden-size"] == "14336"
+    assert last_line("megatron", moe)[:2] == ["CUDA_DEVICE_MAX_CONNECTIONS=1", "torchrun"]  # needed by tensor parallel ranks
+    assert last_line("megatron", RUN)[0] == "torchrun"  # refused by FSDP
+    qwen = options_of(last_line("megatron", replace(RUN, shape=find_model("qwen3-30b-a3b", Catalog(), None))))
+    assert (qwen["moe-ffn-hidden-size"], "qk-layernorm" in qwen) == ("768", True)
+    assert "add-qkv-bias" in options_of(last_line("megatron", replace(RUN, shape=find_model("qwen2.5-7b", Catalog(), None))))
     launcher = {"nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint"}
-    assert (words | options).keys() - launcher <= MEGATRON_OPTIONS
+    assert (words | options | qwen).keys() - launcher <= MEGATRON_OPTIONS
 
 
 def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
@@ -129,6 +140,7 @@ def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
     document: dict[str, Any] = yaml.safe_load(task)
     assert document["resources"] == {"accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True}
     assert document["num_nodes"] == 2
+    assert document["setup"].strip() == "pip install transformers accelerate"
 
 
 def test_notes_say_what_a_line_cannot() -> None:
@@ -136,12 +148,20 @@ def test_notes_say_what_a_line_cannot() -> None:
     texts = {name: "".join(train_files(name, TrainPlan(adapted)).values()) for name in TRAIN_TARGETS}
     assert all("QLoRA (4-bit base weights) of rank 16" in text for text in texts.values())
     assert "Tensor parallel over 2 ranks is the script's own." in texts["torchrun"]
+    assert "pip install transformers accelerate peft bitsandbytes" in texts["docker"]
     assert "shards optimizer state only with parameters" in texts["torchtitan"]
+    assert "--mock-data --tokenizer-type=NullTokenizer" in texts["megatron"]
+    for precision, loaded in (("bf16", "bf16"), ("amp-bf16", "fp32"), ("fp32", "fp32")):
+        (text,) = train_files("torchrun", TrainPlan(replace(RUN, precision=precision))).values()
+        assert f"The script loads the weights in {loaded}" in text
+        assert "samples have 4096 tokens" in text
     assert "NODE_RANK=0..1" in texts["deepspeed"]
+    assert {name for name, text in texts.items() if "this line does not" in text} == {"torchrun", *JOB_TARGETS}
 
 
 @pytest.mark.parametrize(
-    ("target", "model"), [("torchtitan", "mixtral-8x7b"), ("megatron", "bert-large"), ("megatron", "resnet50")]
+    ("target", "model"),
+    [("torchtitan", "mixtral-8x7b"), ("megatron", "bert-large"), ("megatron", "resnet50"), ("megatron", "deepseek-v3")],
 )
 def test_models_that_a_tool_lacks_are_refused(target: str, model: str) -> None:
     run = replace(RUN, model=model, shape=find_model(model, Catalog(), None))

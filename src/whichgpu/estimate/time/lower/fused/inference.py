@@ -109,6 +109,8 @@ def _plain_pass(
     whole, shape = shape, tensor_share(shape, workload.parallel)
     if engine.pads_heads and workload.parallel.tp > 1:
         shape = replace(shape, kv_heads=shape.heads)
+    if shape.recurrent and shape.recurrent.state_bytes is None:
+        shape = replace(shape, recurrent=replace(shape.recurrent, state_bytes=engine.memory.state_bytes))
     cache = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = InferencePass(
         batch=batch,

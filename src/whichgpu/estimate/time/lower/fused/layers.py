@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from whichgpu.estimate.memory.kv import INDEX_SCALE_BYTES
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op, narrow_mla_prefill
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
-from whichgpu.estimate.time.lower.recurrent import mixer_ops
+from whichgpu.estimate.time.lower.recurrent import SCAN_CALLS, mixer_ops
 from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts
@@ -76,7 +76,11 @@ def _recurrent(kernels: FusedKernels, shape: Transformer, mixer: RecurrentMixer,
         kernels.put(kernels.plain_gemm(step.rows, rows, columns))
     unit = kernels.stored.unit
     recurrence = kernels.traits.recurrence
-    kernels.put(*mixer_ops(mixer, step.batch, step.rows, step.decoding, unit, kernels.width, kernels.calls, recurrence))
+    # CUDA graphs of prompts leave recurrences out: their kernels depend on the lengths of the sequences.
+    calls = kernels.calls if step.decoding else kernels.traits.calls_per_kernel
+    kernels.put(
+        *mixer_ops(mixer, step.batch, step.rows, step.decoding, unit, kernels.width, calls, recurrence, SCAN_CALLS[recurrence])
+    )
     kernels.linear(step.rows, mixer.outward, shape.hidden, "ssm")
 
 
