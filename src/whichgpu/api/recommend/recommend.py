@@ -111,8 +111,8 @@ def recommend_spelled(
     ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
     answer = AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
     others = (*answer.other_purchases, *_whole_computer(question))
-    bought = {one.gpu for one in others}
-    why_not = {gpu: why for gpu, why in answer.why_not.items() if not any(one.startswith(gpu) for one in bought)}
+    gpus_to_buy = {one.gpu for one in others}
+    why_not = {gpu: why for gpu, why in answer.why_not.items() if not any(one.startswith(gpu) for one in gpus_to_buy)}
     fewer = _with_smaller_fleet(answer, screened, order)
     return replace(answer, other_purchases=others, why_not=why_not, left_out=fewer, serve=_serve_command(answer, lookups))
 

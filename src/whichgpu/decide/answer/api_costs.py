@@ -11,7 +11,7 @@ from whichgpu.decide.work import Work
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
-MILLION = 1e6
+TOKENS_PER_PRICE = 1e6  # Prices of an API are those of a million tokens.
 
 
 def api_comparison(best: Candidate, workload: Workload, work: Work, prices: tuple[float, float] | None) -> Iterator[Message]:
@@ -22,20 +22,20 @@ def api_comparison(best: Candidate, workload: Workload, work: Work, prices: tupl
     outputs = workload.seq_out or 1
     if prices is None or not workload.generating:
         return
-    request = ((workload.seq_in or 0) * prices[0] + outputs * prices[1]) / MILLION
+    request = ((workload.seq_in or 0) * prices[0] + outputs * prices[1]) / TOKENS_PER_PRICE
     if not request:
         return
     currency = best.cost.currency
-    shown = {"inputs": significant(prices[0]), "outputs": significant(prices[1]), "currency": currency}
+    values = {"inputs": significant(prices[0]), "outputs": significant(prices[1]), "currency": currency}
     if workload.rate is not None:
         own, api = float(best.cost_per_month.amount), request * workload.rate * MONTH_HOURS * 3600.0
         break_even = significant(own / (request * MONTH_HOURS * 3600.0), 2)
-        yield msg("recommend.api-service", **shown, cost=_amount(api, currency), ratio=_ratio(api, own), rate=break_even)
+        yield msg("recommend.api-service", **values, cost=_amount(api, currency), ratio=_ratio(api, own), rate=break_even)
     elif work.amount is not None:
         own, api = float(best.cost.amount), request * work.amount / outputs
-        yield msg("recommend.api-run", **shown, cost=_amount(api, currency), ratio=_ratio(api, own))
+        yield msg("recommend.api-run", **values, cost=_amount(api, currency), ratio=_ratio(api, own))
     else:
-        yield msg("recommend.api-alone", **shown, requests=significant(float(best.cost_per_month.amount) / request, 2))
+        yield msg("recommend.api-alone", **values, requests=significant(float(best.cost_per_month.amount) / request, 2))
 
 
 def _amount(amount: float, currency: str) -> str:
