@@ -159,8 +159,8 @@ def _whole_computer(question: Question) -> tuple[Candidate, ...]:
     chats_at_home = query.buy and question.modelled and mode_of(spelled.workload, query) == "me"
     if not chats_at_home or "engine" in spelled.user_fields:
         return ()
-    named = {id for ids in _named_gpus(query, question.lookups.catalog) for id in ids}
-    names = [name for name in whole_machines(question.day) if not query.gpu or name.startswith(tuple(named))]
+    named_gpus = {id for ids in _named_gpus(query, question.lookups.catalog) for id in ids}
+    names = [name for name in whole_machines(question.day) if not query.gpu or name.startswith(tuple(named_gpus))]
     if not names:
         return ()
     tpot = spelled.workload.tpot_max or READING_TPOT
