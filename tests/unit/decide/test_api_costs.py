@@ -40,7 +40,7 @@ def test_a_run_is_compared_with_all_its_tokens_and_one_price_is_that_of_both(cat
     assert float(str(message.values["ratio"])) == pytest.approx(5.5 / own, rel=0.06)
 
 
-def test_one_user_is_told_how_many_requests_a_month_buys(catalog: Catalog) -> None:
+def test_one_user_learns_how_many_requests_a_month_buys(catalog: Catalog) -> None:
     message, own = compared(catalog, "serve", "0.1usd,0.2usd")
     requests = float(str(message.values["requests"]).replace(",", ""))
     assert requests == pytest.approx(own / (1000 * 0.1 + 100 * 0.2) * 1e6, rel=0.06)
