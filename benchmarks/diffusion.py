@@ -24,9 +24,11 @@ Made by `python -m benchmarks.diffusion`. One pass of each denoising network (ra
 0.42, default size of its pipeline) was measured on one H200 SXM on 2026-11-17. None of these networks is in the evidence that the
 model was fitted on. Memory is the peak that PyTorch's allocator reports.
 
-What is known of the errors: UNets and small transformers are bound by the host here, and diffusers spends more time on each
-operator than the networks the fit has seen. In long videos attention is estimated too slow: its correction comes from networks
-with a few hundred tokens. Stable Diffusion 3.5 medium keeps a table of positions that is no parameter and is not counted.
+These rows have shown two causes since: corrections of attention, learnt from classifiers of at most 1,025 tokens, do not apply
+above 2,048 (long videos were estimated up to 60% too slow), and a framework call of a UNet in diffusers costs the host 1.5 times
+another network's (read from the UNets here and from two published runs). What is known of the errors left: PixArt and Sana are
+bound by the host too; HunyuanVideo masks its attention, which takes a slower kernel. Stable Diffusion 3.5 medium keeps a table of
+positions that is no parameter and is not counted.
 """
 
 

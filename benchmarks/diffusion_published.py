@@ -48,7 +48,8 @@ INTRODUCTION = """# Pictures, published and estimated
 Made by `python -m benchmarks.diffusion_published`. Seconds a picture (text encoders, 20 denoising steps with guidance, VAE) as
 OneDiff and MLPerf Inference publish them, beside the estimate. No row of a diffusion model is in the evidence that the model of
 time was fitted on, so each of these estimates is of a group of rows that the fit never saw; the GPUs themselves are in it with
-other networks, except for the H800 and the A800. OneDiff's "H800-NVL-80GB" is taken for the H800 PCIe.
+other networks, except for the H800 and the A800. OneDiff's "H800-NVL-80GB" is taken for the H800 PCIe. One constant
+was read from rows of Stable Diffusion 2.1 here and of an H200: the host's cost of a call in a UNet (x 1.5).
 
 - OneDiff (2024, fp16, one picture): its PyTorch baseline is eager, in the default memory format. Its own compiler is no engine
   here; the estimate beside it is that of `torch.compile`, so the difference is also that between the two compilers.

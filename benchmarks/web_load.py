@@ -4,8 +4,8 @@
     python -m benchmarks.web_load mixed [REQUESTS]
 
 starts a server on this machine, asks every question once (empty caches), then REQUESTS times (20,000) at random, a tenth of
-them new, and prints the clients' latencies. `mixed` asks new cheap questions while others compute the most costly ones: a
-tenth of the REQUESTS (400) are new fleet plans.
+them new, and prints the clients' latencies. `mixed` asks cheap questions (memory, speed, prices, specs, pages; half of them new
+listings) while others compute the most costly ones: a tenth of the REQUESTS (400) are new fleet plans.
 """
 
 from __future__ import annotations
@@ -170,9 +170,10 @@ def results(requests: int = 2000) -> Iterator[Result]:
 
 
 def mixed_results(requests: int = 400) -> Iterator[Result]:
-    """Latency of new cheap questions while a tenth of all questions are new fleet plans, from clients of their own."""
+    """Latency of cheap questions of all kinds while a tenth of all questions are new fleet plans, from clients of their own."""
     costly = [f"/api/v1/plan?what=llama-3.1-8b&tpot_max=50ms&rate={n / 10 + 1}/s" for n in range(requests // 10)]
-    cheap = [new_question(n) for n in range(requests - len(costly))]
+    draw = random.Random(2)
+    cheap = [_other(draw) if n % 2 else new_question(n) for n in range(requests - len(costly))]
 
     async def both(port: int) -> tuple[list[float], list[float], list[str]]:
         left, others = iter(costly), iter(cheap)

@@ -60,8 +60,10 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             problems.append(f"{message.type}: {message.text}")
 
     def failed(request: Any) -> None:
-        # The page itself gives a request up if it is left, if an answer is cancelled and if a newer question overtakes it.
-        given_up = request.failure == "net::ERR_ABORTED" and (request.resource_type == "fetch" or "/icon.svg" in request.url)
+        # The page itself gives a request up if it is left, if an answer is cancelled, if a newer question overtakes it, and if
+        # the job whose events it follows has ended.
+        kinds = ("fetch", "eventsource")
+        given_up = request.failure == "net::ERR_ABORTED" and (request.resource_type in kinds or "/icon.svg" in request.url)
         if not given_up:
             problems.append(f"failed: {request.url}")
 

@@ -155,9 +155,11 @@ def test_the_command_line_and_the_link_can_be_copied(opened: Opener) -> None:
 def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: Path, what: str) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,prompt,output\n" + "".join(f"{18 * place},500,60\n" for place in range(4000)), encoding="utf-8")
-    page = opened(f"/plan?what={what}&count=200")
+    page = opened(f"/plan?what={what}&count=200&percentile=99")
     page.set_input_files("#f-trace", str(trace))
     until(page, "() => document.querySelector('.course progress')")
+    page.click("form button.main")  # The answer to the file is under way: it is not computed twice, nor another one.
+    assert page.locator(".course").count() == 1
     until(page, "() => document.querySelector('#traced')", seconds=180)
     drawn(page)
     text = page.locator("#answer").inner_text()
@@ -168,6 +170,9 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     assert page.locator("[data-chart=hours] svg").count() == (what == "fleet")
     assert page.locator("#answer .downloads, #answer .twins").count() == 0  # Their addresses would be of another question.
     assert "--trace=trace.csv" in page.locator("#command").inner_text()
+    page.click("[data-without]")
+    until(page, "() => !document.querySelector('#traced, [aria-busy]')")
+    assert "--trace" not in page.locator("#command").inner_text()
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ import pytest
 from pages.browser import drawn, until
 
 from tests.browser.looking import Opener, brief, faults
+from whichgpu.surface.web.views import PAGES
 
 WIDTHS = (1440, 1024, 390)
 SCHEMES, LANGUAGES = ("light", "dark"), ("en", "ko")
@@ -46,6 +47,9 @@ SUBJECTS = {
     "no-rows": "/gpus?min_memory=900GB", "no-plan": "/plan?rate=5/s&budget=0.01usd/h", "no-buy": "/buy?name=H101",
     "no-side": "/compare?name=H101&name=T4", "no-sentence": "/?q=zzz", "unknown": "/gpu/h101",
     "fits": "/models?fits=RTX+4090",
+    "trained": "/compare?name=H100+SXM&name=MI300X&name=T4&task=train&model=bert-large&batch=64",
+    "home": "/recommend?task=serve&model=qwen3-14b&budget=800usd&buy=true", "mix": "/recommend?task=serve&any_model=true",
+    "finetune": "/fit?task=finetune&model=llama-3.1-8b&lora=true&gpu=RTX+4090,L4",
 }  # fmt: skip
 ALL = (*SUBJECTS, "gpus", "prices", "accuracy", "sources")
 PICTURES = os.environ.get("WHICHGPU_PICTURES")
@@ -62,6 +66,10 @@ FOCUSED = """() => {
     });
     return { seen, name: `${at.tagName} ${at.id || at.name || at.textContent.trim().slice(0, 40)}` };
 }"""
+
+
+def test_every_page_is_walked() -> None:
+    assert set(PAGES) <= set(ALL)
 
 
 def test_a_page_is_whole_and_accessible_in_three_looks(opened: Opener) -> None:

@@ -139,6 +139,8 @@ def test_the_compare_page_has_bars_prices_and_reasons() -> None:
     assert html.count('class="bar"') == 4
     assert html.count('<tr class="unfit">') == 1
     assert "GiB usable" in html.partition("unfit")[2]
+    assert "as spot" not in html  # A GPU that is rented on demand has that price.
+    assert "EUR" not in html  # The costs that the bars compare are in one currency.
     assert page("compare", "name=RTX").status == 400
 
 
@@ -192,6 +194,15 @@ def test_fields_of_other_tasks_are_hidden() -> None:
     assert page("recommend", "task=train&model=resnet50&rate=5/s").status == 200
 
 
+def test_an_empty_field_shows_the_value_used_or_says_that_it_is_an_example() -> None:
+    placeholders = {
+        name: dict(re.findall(r'name="(\w+)" value="" placeholder="([^"]*)"', page(name).body.decode()))
+        for name in ("recommend", "buy")
+    }
+    assert placeholders["recommend"]["rate"] == "e.g. 5/s"
+    assert placeholders["buy"]["years"] == "3"
+
+
 def test_errors_are_shown_next_to_the_form() -> None:
     reply = page("recommend", "budget=0.01usd/h")
     assert reply.status == 422
@@ -240,6 +251,9 @@ def test_saved_page_is_self_contained() -> None:
 
 
 def test_sort_order_is_shown_and_its_link_reverses_it() -> None:
+    first = re.search(r"<tbody>.*?</tr>", page("gpus", "name=Apple+M5,T4").body.decode(), re.DOTALL)
+    assert first is not None
+    assert "TFLOP/s" in first[0]  # GPUs without a known peak come last.
     html = page("gpus", "name=H100&sort=memory_bandwidth").body.decode()
     assert re.search(r'aria-sort="ascending"[^>]*><a href="[^"]*sort=-memory_bandwidth', html)
 

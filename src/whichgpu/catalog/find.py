@@ -76,7 +76,7 @@ def join_names(words: Sequence[str], is_name: Callable[[str], object]) -> tuple[
     rest = list(words)
 
     def is_one_name(run: Sequence[str]) -> bool:
-        return bool(is_name(" ".join(run))) and not all(is_name(word) for word in run)
+        return not all(is_name(word) for word in run) and bool(is_name(" ".join(run)))
 
     while rest:
         length = next((n for n in range(min(len(rest), MAX_NAME_WORDS), 1, -1) if is_one_name(rest[:n])), 1)
@@ -209,7 +209,12 @@ def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
         return rest != squash(text) and not (joined[-1].isdigit() and rest[:1].isdigit())
 
     matches = tuple(gpu for gpu in gpus if continues(gpu.family) or continues(gpu.name))
-    return matches or tuple(gpu for gpu in gpus if any(joined in words(alias) for alias in gpu.aliases))
+    return matches or tuple(gpu for gpu in gpus if joined in _alias_words(gpu.aliases))
+
+
+@lru_cache(maxsize=1024)
+def _alias_words(aliases: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(word for alias in aliases for word in words(alias))
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:

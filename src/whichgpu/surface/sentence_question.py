@@ -13,11 +13,13 @@ from whichgpu.workload.models import built_in_member
 
 MIN_WORDS = 3  # Fewer words are a mistyped command, not a sentence.
 ABOUT_GPUS = re.compile(
-    r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|train|pre-?train|fine-?tun\w*|serve|chat|fits?|generate)\b"
+    r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|(pre-?)?train(ing)?|fine-?tun\w*|serv(e|ing)|chat|fits?|generate)\b"
 )
 FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b")
 ASKS_WHETHER = re.compile(r"(can|could|will|would) (i|we|you|my|our|an?|one|it|this)\b")  # With a GPU: whether it fits.
 PRICES = re.compile(r"\bprices?\b.*\b(history|trends?|over time|of|for)\b|\bhow much (is|does|are|do)\b")
+COMPARE = re.compile(r"\b(compare|comparison|versus|vs)\b")
+COMPARED_TASKS = {"train": "train", "finetune": "finetune", "batch": "batch", "images": "batch"}  # Others: the speed of a chat.
 # The first pattern that a sentence has decides its task.
 TASKS = (
     (FIT, "fit"),
@@ -87,9 +89,12 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
         return None
     if PRICES.search(text) and (offers := _offers(text, catalog)):
         return offers
+    tasks = [name for pattern, name in TASKS if pattern.search(text)]
+    task, work = next(iter(tasks), None), next((name for name in tasks if name != "fit"), None)
+    if COMPARE.search(text) and (comparison := _comparison(text, work, catalog)):
+        return comparison
     if not ABOUT_GPUS.search(text):
         return None
-    task = next((name for pattern, name in TASKS if pattern.search(text)), None)
     if task in FITTED and ASKS_WHETHER.match(text) and (fit := _fit(text, task, catalog)):
         return fit
     reader = _Reader(text, catalog)
@@ -101,7 +106,7 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
         return None
     task, model = task or "chat", model or (PICTURES if task == "images" else None)
     if task == "fit" and model:
-        return SentenceQuestion("fit", {"model": model} | fields, reader.unread(), reader.ignored())
+        return SentenceQuestion("fit", {"model": model} | _training(work, text) | fields, reader.unread(), reader.ignored())
     if (is_owning and "owned" not in fields) or (
         "budget" in fields and "/" not in fields["budget"] and task in ("chat", "images")
     ):
@@ -125,8 +130,24 @@ def _fit(text: str, task: str, catalog: Catalog) -> SentenceQuestion | None:
     model = model or reader.sized_model()
     if model is None or "gpu" not in fields:
         return None
-    first = {"model": model, **({"task": task} if task in TRAINING else {})}
-    return SentenceQuestion("fit", first | _adapter(text) | fields, reader.unread(), reader.ignored())
+    return SentenceQuestion("fit", {"model": model} | _training(task, text) | fields, reader.unread(), reader.ignored())
+
+
+def _comparison(text: str, task: str | None, catalog: Catalog) -> SentenceQuestion | None:
+    """Return the comparison of the GPUs that a sentence names, for a task if it names a model; None if it names one GPU."""
+    reader = _Reader(text, catalog)
+    model = reader.named_model()
+    fields = dict(reader.figures("fit"))
+    model = model or reader.sized_model()
+    names = fields.pop("gpu", "")
+    if "," not in names:
+        return None
+    work = {"task": COMPARED_TASKS.get(task or "", "decode"), "model": model} | _adapter(text) if model else {}
+    return SentenceQuestion("compare", {"name": names} | work | fields, reader.unread(), reader.ignored())
+
+
+def _training(task: str | None, text: str) -> dict[str, str]:
+    return {"task": task, **_adapter(text)} if task in TRAINING else {}
 
 
 def _adapter(text: str) -> dict[str, str]:
@@ -242,7 +263,7 @@ class _Reader:
     def ignored(self) -> tuple[str, ...]:
         """Return the words left over that decide nothing."""
         rest = self.rest
-        for pattern in (ABOUT_GPUS, OWNING, *(pattern for pattern, task in TASKS if task != "fit")):
+        for pattern in (ABOUT_GPUS, OWNING, COMPARE, *(pattern for pattern, task in TASKS if task != "fit")):
             rest = pattern.sub(" ", rest)
         words = (word.strip(",;:()?!.'\"") for word in rest.replace(READ, " ").split())
         return tuple(

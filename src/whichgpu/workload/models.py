@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,9 +126,8 @@ def own_name(config: Mapping[str, Any]) -> str:
 
 def built_in(name: str, catalog: Catalog) -> Model | None:
     """Return the built-in model of a name, None if there is none; raise if the name means several."""
-    key = model_key(name)
-    exact = [model for model in catalog.models if name in model.names]
-    matches = exact or [model for model in catalog.models if key and key in map(model_key, model.names)]
+    by_name, by_key = _models_by_name(catalog)
+    matches = by_name.get(name) or by_key.get(model_key(name))
     if not matches:
         return library_model(name, catalog) or repository_model(name, catalog)
     if len(matches) > 1:
@@ -135,6 +135,19 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
         message = msg("error.ambiguous-model", name=name)
         raise AmbiguousName("ambiguous-model", message, msg("hint.choices", choices=choices), choices)
     return matches[0]
+
+
+@lru_cache(maxsize=4)
+def _models_by_name(catalog: Catalog) -> tuple[dict[str, list[Model]], dict[str, list[Model]]]:
+    """Return the models by each of their names, and by the normalised form of each."""
+    by_name: defaultdict[str, list[Model]] = defaultdict(list)
+    by_key: defaultdict[str, list[Model]] = defaultdict(list)
+    for model in catalog.models:
+        for name in model.names:
+            by_name[name].append(model)
+        for key in {model_key(name) for name in model.names} - {""}:
+            by_key[key].append(model)
+    return dict(by_name), dict(by_key)
 
 
 # Pixels of images for which timm made networks that torchvision made for other sizes (pretrained_cfg of timm 1.0.31, 2026-11-18).

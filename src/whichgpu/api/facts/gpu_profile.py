@@ -117,8 +117,6 @@ def _cautions(gpu: Gpu) -> Iterator[Message | Fact]:
     software = gpu.software
     if software is None:
         return
-    if software.note:
-        yield Fact(software.note)
     if software.pytorch_last not in (None, "current", "none"):
         yield msg("gpu.last-pytorch", release=software.pytorch_last)
     elif software.pytorch_last == "none":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = "float | np.ndarray"
 
-OperatorClass = Literal["gemm", "attention", "conv", "moe", "memory"]
+OperatorClass = Literal["gemm", "attention", "long_attention", "conv", "moe", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]
 
 # Kinds of operators, each with its class, which has a timing model ("curve") and corrections of its own. Comments: sizes and
@@ -41,6 +41,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     # the KV cache is below 16 bits); role: paged (a serving engine's prefill), mla (MLA's)
     "attention": "attention",
     "attention_backward": "attention",
+    # as `attention`, over so many tokens that corrections learnt from classifiers do not concern it (pictures, videos)
+    "long_attention": "long_attention",
     # one query per sequence against the KV cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), per-head (split, and
     # the L2 serves the cache again to each head of a group), whole (one SM per head), gguf (split, and the cache is read for each
     # head), mla (split, all heads share the latents)
@@ -74,7 +76,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "host_read": "memory",  # weights in host memory; role: cpu (computed there), pcie (copied to the GPU)
 }
 # Timing model ("curve") of each kind of operator: that of its class, or its own.
-CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"mmq_gemm": "mmq", "host_read": "host", "scan": "scan", "short_conv": "scan"}
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"long_attention": "attention", "mmq_gemm": "mmq", "host_read": "host",
+                                                 "scan": "scan", "short_conv": "scan"}  # fmt: skip
 
 
 class Op(msgspec.Struct, frozen=True):

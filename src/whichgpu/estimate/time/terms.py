@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Device terms: classes of operators (GEMM time is split into computing, "gemm", and reading weights, "stream") and gaps between
 # kernels. Host terms: framework calls forward and backward, work once per step, and a serving engine's work for each sequence
 # at every step (scheduling, sampling, detokenising).
-KERNEL_TERMS = ("gemm", "stream", "attention", "conv", "moe", "memory")
+KERNEL_TERMS = ("gemm", "stream", "attention", "long_attention", "conv", "moe", "memory")
 DEVICE_TERMS = (*KERNEL_TERMS, "gap")
 HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
 TERMS = (*DEVICE_TERMS, *HOST_TERMS)

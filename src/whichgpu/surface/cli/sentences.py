@@ -11,7 +11,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.sentence_question import question_of_sentence
 
 SWITCHES = ("buy", "lora", "qlora")  # Fields of a question whose flag has no value.
-ARGUMENTS = {"recommend": ("task", "model"), "fit": ("model",), "offers": ()}  # Fields without a flag, by command.
+ARGUMENTS = {"recommend": ("task", "model"), "fit": ("model",), "compare": ("name",), "offers": ()}  # Without a flag.
 SHORT_FLAGS = {"seq_in": "in", "seq_out": "out", "ttft_max": "ttft", "tpot_max": "tpot"}
 
 

@@ -59,7 +59,7 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.service = service
-    return RequestMeter(Gate(app, rules), service.metrics)
+    return RequestMeter(Gate(app, rules, service.limits.head_bytes), service.metrics)
 
 
 async def first(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -294,6 +295,11 @@ def _with_local_numbers(context: Context, value: Any) -> Any:
     return value
 
 
+def _breakable(name: str) -> Markup:
+    """Template filter: return a machine's name that may wrap after `_`, `-` and `.`, not inside its words."""
+    return Markup(re.sub("([_.-])", r"\1<wbr>", escape(name)))
+
+
 @cache
 def environment() -> Environment:
     """Return the Jinja environment of the page templates, which escapes all values and raises for undefined names."""
@@ -308,4 +314,5 @@ def environment() -> Environment:
     )
     templates.filters["as_given"] = escape  # Text that the user typed keeps its numbers.
     templates.filters["number"] = Numeral
+    templates.filters["breakable"] = _breakable
     return templates

@@ -6,14 +6,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.serving_cases import CATALOG
 from tests.tiny_transformer import TINY, tiny_workload
 from tests.toy_gpu import elementwise
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.time.calibration import correction_key, load_calibration
 from whichgpu.estimate.time.combine import HostMode, host_loop_seconds, soft_maximum, step_seconds
-from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
+from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
+from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown, uncorrected_terms
+from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.lower.traced import UNET_CALL_COST, lower_model
+from whichgpu.estimate.time.lower.traced_model import traced_model
 from whichgpu.estimate.time.operators import gemm
 from whichgpu.estimate.time.terms import SEQUENCE_SECONDS, TERMS, TimeTerms, dominant_unit_class
-from whichgpu.workload.shapes import Mlp, Patches
+from whichgpu.workload.defaults import fill_defaults
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Mlp, Patches, TracedShape
+from whichgpu.workload.workload import Workload
 
 
 def test_terms_add_up_to_device_host_and_wall() -> None:
@@ -23,17 +32,17 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     floors[TERMS.index("attention")] = 30.0
     terms = TimeTerms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
     device_only = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=False), host_speed=2.0)
-    assert device_only.device.item() == 6 * 20 + 30
-    assert device_only.wall.item() == 150 + 20  # fixed seconds of the step and of its sequences, on a host of twice the speed
+    assert device_only.device.item() == 7 * 20 + 30
+    assert device_only.wall.item() == 170 + 20  # fixed seconds of the step and of its sequences, on a host of twice the speed
     both = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True), host_speed=2.0)
     assert both.host.item() == 20 + 20
-    assert both.wall.item() == pytest.approx((150**6 + 20**6) ** (1 / 6) + 20)
+    assert both.wall.item() == pytest.approx((170**6 + 20**6) ** (1 / 6) + 20)
     overlapped = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True, overlaps=True), host_speed=2.0)
     assert overlapped.wall.item() == pytest.approx(
-        (150**6 + 30**6) ** (1 / 6) + 10
+        (170**6 + 30**6) ** (1 / 6) + 10
     )  # the fixed seconds of the step do not overlap
     looping = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True), host_speed=2.0, loop=800.0)
-    assert looping.wall.item() == pytest.approx((150**6 + 420**6) ** (1 / 6) + 20)  # the loop outlasts the device
+    assert looping.wall.item() == pytest.approx((170**6 + 420**6) ** (1 / 6) + 20)  # the loop outlasts the device
     assert soft_maximum(np.zeros(1), np.zeros(1)).item() == 0.0
     twice = terms + terms * 2.0
     assert (twice.seconds.max(), twice.floors.max(), twice.flop_seconds.item(), twice.byte_seconds.item()) == (30, 90, 3, 3)
@@ -76,3 +85,30 @@ def test_a_serving_engine_s_own_loop_counts_for_decode_steps_by_their_sequences(
     assert none == 0.0
     assert loop == pytest.approx(host.loop + 64 * host.sequence_loop)
     assert host_loop_seconds("vllm", 2024, terms).max() == 0.0
+
+
+def test_attention_over_long_videos_is_a_term_of_its_own() -> None:
+    """No correction of attention was learnt from networks with so many tokens, so none applies."""
+    terms = {}
+    for model in ("wan2.1-1.3b", "vit_b_16"):
+        shape = find_model(model, CATALOG)
+        workload = fill_defaults(Workload("forward", model, gpu="h200-sxm", engine="pytorch", precision="bf16", batch=1), shape)
+        lowered = lower(workload, shape, 1.0)
+        terms[model] = uncorrected_terms(lowered, cached_gpu_columns([CATALOG.gpu_by_id["h200-sxm"]])).seconds[:, 0, 0]
+    short, long = TERMS.index("attention"), TERMS.index("long_attention")
+    assert terms["wan2.1-1.3b"][long] > 10 * terms["wan2.1-1.3b"][short]
+    assert terms["vit_b_16"][long] == 0
+    assert (
+        load_calibration().factors([correction_key(CATALOG.gpu_by_id["h200-sxm"], "pytorch", 2026, "forward", "half")])[long] == 1
+    )
+
+
+def test_calls_of_a_unet_cost_the_host_more_than_those_of_a_transformer() -> None:
+    calls = {}
+    for engine in ("pytorch", "pytorch-compile"):
+        shape = find_model("stable-diffusion-1.5", CATALOG)
+        workload = fill_defaults(Workload("forward", "stable-diffusion-1.5", engine=engine, precision="bf16", batch=1), shape)
+        assert isinstance(shape, TracedShape)
+        model = traced_model(workload, shape)
+        calls[engine] = lower(workload, shape, 1.0).calls_forward / lower_model(workload, model, 1.0).calls_forward
+    assert calls == {"pytorch": pytest.approx(UNET_CALL_COST), "pytorch-compile": pytest.approx(1.0)}

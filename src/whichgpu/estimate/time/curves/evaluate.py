@@ -15,7 +15,8 @@ from whichgpu.estimate.time.curves.parameters import parameters as fitted_parame
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, CURVE_BY_KIND, Op
 
-TIME_CLASSES = ("gemm", "stream", "attention", "conv", "moe", "memory")  # "stream" is the part of GEMM time spent reading weights
+# "stream" is the part of GEMM time spent reading weights
+TIME_CLASSES = ("gemm", "stream", "attention", "long_attention", "conv", "moe", "memory")
 STREAM_INDEX = TIME_CLASSES.index("stream")
 CACHED_NUMBERS = 1 << 17  # largest array that stays in a CPU core's cache; more GPUs are timed in several parts
 CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
@@ -211,8 +212,8 @@ def merge_equal(ops: Sequence[Op]) -> list[Op]:
 
 
 def stacks_by_curve(ops: Sequence[Op]) -> list[tuple[list[int], OperatorStack]]:
-    """Stack operators with the same timing model and arithmetic unit (e.g. fp8), each stack with its operators' indices."""
-    places_by_curve: dict[tuple[str, str], list[int]] = {}
+    """Stack operators of the same class, timing model and arithmetic unit (e.g. fp8), each stack with its operators' indices."""
+    places_by_curve: dict[tuple[str, str, str], list[int]] = {}
     for place, op in enumerate(ops):
-        places_by_curve.setdefault((CURVE_BY_KIND[op.kind], op.unit), []).append(place)
-    return [(places, stack_operators(unit, [ops[place] for place in places])) for (_, unit), places in places_by_curve.items()]
+        places_by_curve.setdefault((CLASS_BY_KIND[op.kind], CURVE_BY_KIND[op.kind], op.unit), []).append(place)
+    return [(places, stack_operators(unit, [ops[place] for place in places])) for (_, _, unit), places in places_by_curve.items()]

@@ -19,7 +19,7 @@ SCORE_WIDTH = 4.0  # bytes of an attention score, in fp32
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds of one call of each operator, [gpus, operators, batches]."""
-    kind = CLASS_BY_KIND[stack.ops[0].kind]
+    kind = CLASS_BY_KIND[stack.ops[0].kind].removeprefix("long_")
     unit = stack.unit if stack.unit in gpus.peaks else "fp32"
     flops = conv.min_flops(stack, gpus) if kind == "conv" else stack.flops
     moved = conv.moved_bytes(stack) if kind == "conv" else stack.read + stack.write

@@ -22,12 +22,21 @@ from whichgpu.workload.workload import Workload
 # Bytes read and written to dequantise a weight of Q4_K in diffusers (quantizers/gguf/utils.py), which does it in PyTorch: a copy
 # of the packed weights (1), shift (1.5), mask (2), times the scale (3), minus the minimum (4), cast to the inputs' type (4).
 DEQUANTISED_BYTES = 15.5
+# Host time of a framework call in diffusers' UNets, whose many small modules are Python, relative to other networks'. Measured
+# beside an H200 with diffusers 0.42: Stable Diffusion 1.5 2.0, SDXL 1.7; Stable Diffusion 2.1 as published by OneDiff in 2024
+# with an RTX 4090 and an A800: 1.2 and 1.3. The geometric mean.
+UNET_CALL_COST = 1.5
 DEQUANTISING_KERNELS = 7000.0  # kernel launches of a pass: these and a dozen for the scales, for each of some 400 matrices
 
 
 def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
     """Lower one step or forward pass of a traced model to operators; if `batch` is an array, so are the operators' numbers."""
-    return lower_model(workload, traced_model(workload, shape), batch, latent_frames_ratio(workload, shape))
+    model, engine = traced_model(workload, shape), engine_record(workload.engine)
+    lowered = lower_model(workload, model, batch, latent_frames_ratio(workload, shape))
+    unet = shape.pipeline is not None and any("group_norm" in operator.name for operator in model.operators)
+    if not unet or engine.fusion != "none" or engine.captures_graphs:
+        return lowered
+    return replace(lowered, ops=tuple(op.with_calls(op.calls * UNET_CALL_COST) for op in lowered.ops))
 
 
 def lower_model(workload: Workload, model: TracedModel, batch: Number | None = None, frames: float = 1.0) -> LoweredStep:

@@ -1,5 +1,6 @@
 """ASGI middleware that checks every request and adds security headers to every response.
 
+- Head: a limited number of bytes.
 - Body: one length. A request with two is refused and its connection closed, against request smuggling (RFC 9112, 6.1).
 - Host: only the server's own names, against DNS rebinding.
 - Token: where one is set, compared in constant time; in a header from programs, in a cookie from browsers. A client that sends
@@ -24,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whichgpu.surface.web.responses import HttpRefusal, refusal_response
 from whichgpu.surface.web.server.clients import Network, WrongTokens, client_of, resolve_client
+from whichgpu.surface.web.server.limits import Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 COOKIE = "whichgpu-token"
@@ -61,8 +63,9 @@ def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
 class Gate:
     """ASGI middleware that checks host, token and origin of each request, and adds security headers to each response."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+    def __init__(self, app: ASGIApp, rules: AccessRules, max_head_bytes: int = Limits().head_bytes) -> None:
         self._app, self._rules, self._wrong_tokens = app, rules, WrongTokens()
+        self._max_head_bytes = max_head_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -94,6 +97,7 @@ class Gate:
         """Return None if the request may pass, or a redirect that sets the token's cookie; raise HttpRefusal otherwise."""
         if request.method not in (*READS, *CHANGES):
             raise HttpRefusal(405, "method", {"Allow": ", ".join((*READS, *CHANGES))}, method=request.method[:20])
+        self._check_length(request)
         if {"content-length", "transfer-encoding"} <= set(request.headers):  # A proxy may see another end of the body.
             raise HttpRefusal(400, "bad-request", {"Connection": "close"})
         self._check_host(request)
@@ -101,6 +105,12 @@ class Gate:
             return response
         self._check_origin(request)
         return None
+
+    def _check_length(self, request: Request) -> None:
+        """Raise if the request's head is too long; the parser limits only a head that arrives in parts."""
+        parts = (len(name) + len(value) for name, value in request.headers.raw)
+        if sum(parts) + len(request.url.path) + len(request.url.query) > self._max_head_bytes:
+            raise HttpRefusal(400, "bad-http", {"Connection": "close"}, kib=self._max_head_bytes >> 10)
 
     def _check_host(self, request: Request) -> None:
         hosts = request.headers.getlist("host")

@@ -44,6 +44,7 @@ WARM_QUESTIONS: tuple[Question, ...] = (
     {**page_question(START), "hurry": True},
 )
 FIRST_CHART = page_question("fit", "svg", chart="memory")  # Loads vl-convert, which takes seconds.
+OWN_CLIENT = ""  # Questions of the server itself, which wait behind those of clients.
 CHART_WORKER_NICE, COSTLY_NICE, JOB_NICE = 5, 5, 10
 QUIET_SECONDS = 2.0  # Seconds without a question after which the chart worker is warmed up.
 STAMP_SECONDS = 1.0  # Seconds between checks whether the data changed.
@@ -103,12 +104,12 @@ class Service:
             return
         with contextlib.suppress(HttpRefusal):
             for name in PAGES:
-                await self.ask(page_question(name), "")
-            await self.ask({"kind": "script"}, "", drawing=not is_cached())
+                await self.ask(page_question(name), OWN_CLIENT)
+            await self.ask({"kind": "script"}, OWN_CLIENT, drawing=not is_cached())
             await self._until_quiet()
             for code in languages():
-                await self.ask(page_question(START, lang=code), "")
-            await self.ask(FIRST_CHART, "", drawing=True)
+                await self.ask(page_question(START, lang=code), OWN_CLIENT)
+            await self.ask(FIRST_CHART, OWN_CLIENT, drawing=True)
 
     def cached(self, question: Question) -> Answer | None:
         """Return the cached answer to a question for the workers, or None.
@@ -187,7 +188,7 @@ class Service:
         """Return a worker's answer, and remember how long it took; cheap questions overtake costly ones."""
         key = _key(question)
         try:
-            is_costly = self.costs.is_costly(question)
+            is_costly = client == OWN_CLIENT or self.costs.is_costly(question)
             question_sent = {**question, "nice": COSTLY_NICE} if is_costly else question
             answer = await pool.ask(question_sent, client, is_costly, lambda done: self._progress.update({key: done}))
         except TimeLimitExceeded:
@@ -207,7 +208,7 @@ class Service:
 
         async def compute() -> None:
             with contextlib.suppress(HttpRefusal):
-                await self.ask(question, "")
+                await self.ask(question, OWN_CLIENT)
 
         task = self._later[key] = asyncio.ensure_future(compute())
         task.add_done_callback(lambda _: self._later.pop(key, None))

@@ -57,7 +57,7 @@ function sized(spec, place) {
   const room = Math.floor((width - LEGEND_LEFT) / (LETTER * longest + LEGEND_GAP));
   const most = narrow ? (longest > 14 ? 1 : 2) : Math.max(1, room); // columns of the legend
   const legend = { ...spec.config.legend, columns: narrow ? most : undefined, labelLimit: narrow ? 220 : 260 };
-  const axis = { ...spec.config.axis, labelLimit: narrow ? 110 : 200 };
+  const axis = { ...spec.config.axis, labelLimit: narrow ? 140 : 200 };
   const columns = (value) => (narrow ? most : Math.min(value, most));
   const fitting = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? columns(value) : value));
   return { ...fitting, width, config: { ...spec.config, legend, axis } };

@@ -79,6 +79,7 @@ export function insert(html) {
 export async function show(address, { whole = false, push = true } = {}) {
   const turn = ++asked;
   const answer = document.querySelector("#answer");
+  document.dispatchEvent(new CustomEvent("asking"));
   stopped.abort();
   const stop = stopped = new AbortController();
   let end = () => {};
@@ -118,18 +119,25 @@ function fold(form) {
   answer.scrollIntoView();
 }
 
+// Displays the answer to a form, unless a listener prevents it and computes the answer itself.
+export async function ask(form, options) {
+  if (form.dispatchEvent(new CustomEvent("ask", { bubbles: true, cancelable: true }))) await show(addressOf(form), options);
+}
+
 export function startForms() {
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!form.matches("[data-ask], [data-basket]")) return;
     event.preventDefault();
-    show(addressOf(form), { whole: form.matches("[data-basket]") }).then(() => fold(form));
+    ask(form, { whole: form.matches("[data-basket]") }).then(() => fold(form));
   });
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-ask]");
     if (!form || event.target.closest(".slider")) return;
     if (event.target.matches("input[type=radio], select, input[type=checkbox], input[type=date]")) {
-      show(addressOf(form), { whole: event.target.name === form.dataset.whole });
+      const whole = event.target.name === form.dataset.whole;
+      if (whole) show(addressOf(form), { whole });
+      else ask(form);
     }
   });
   document.addEventListener("click", (event) => {

@@ -1,9 +1,10 @@
 // Uploads a trace of requests, follows the job that plans for it or simulates it, and displays the page's answer to it.
 import { startCourse } from "./course.js";
-import { addressOf, insert } from "./forms.js";
+import { addressOf, ask, insert } from "./forms.js";
 import { say, word } from "./say.js";
 
 const OWN = { "X-Whichgpu": "1" };
+let current = null; // The file and query of the job under way, and the function that cancels it.
 
 async function asked(address, options) {
   const reply = await fetch(address, options);
@@ -26,12 +27,16 @@ function ended(job, course) {
 async function run(form, file) {
   const spoken = `?lang=${document.documentElement.lang}`;
   const query = addressOf(form).split("?")[1] ?? "";
+  if (current?.file === file && current.query === query) return;
+  current?.cancel();
   const stop = new AbortController();
   let job = null;
-  const course = startCourse(() => {
+  const cancel = () => {
     stop.abort();
     if (job) fetch(job.url, { method: "DELETE", headers: OWN });
-  });
+  };
+  const own = current = { file, query, cancel };
+  const course = startCourse(cancel);
   try {
     const kind = file.name.endsWith(".csv") ? "text/csv" : file.name.endsWith(".txt") ? "text/plain" : "application/x-ndjson";
     const kept = await asked(`/api/v1/uploads${spoken}`, {
@@ -41,7 +46,7 @@ async function run(form, file) {
       method: "POST", body: JSON.stringify({ command: "page", query, trace: kept.id }),
       headers: { ...OWN, "Content-Type": "application/json" }, signal: stop.signal,
     });
-    if (await ended(job, course) === "cancelled") return say(word("cancelled"));
+    if (await ended(job, course) === "cancelled" || stop.signal.aborted) return say(word("cancelled"));
     insert((await asked(`${job.url}/result`)).html);
   } catch (problem) {
     if (stop.signal.aborted) return say(word("cancelled"));
@@ -52,14 +57,33 @@ async function run(form, file) {
     document.querySelector("#answer").prepend(card);
   } finally {
     course.end();
+    if (current === own) current = null;
   }
 }
 
+const chosen = (form) => form.querySelector("[data-trace] input[type=file]")?.files[0];
+
 export function startTraces() {
+  document.addEventListener("ask", (event) => {
+    const file = chosen(event.target);
+    if (!file) return;
+    event.preventDefault();
+    run(event.target, file);
+  });
+  document.addEventListener("asking", () => current?.cancel());
   document.addEventListener("change", (event) => {
     const box = event.target.closest("[data-trace]");
-    if (!box || event.target.type !== "file" || !event.target.files.length) return;
-    run(box.closest("form"), event.target.files[0]);
-    event.target.value = ""; // The same file may be chosen again after a change of the form.
+    if (!box) return;
+    box.querySelector("[data-without]").hidden = !event.target.files.length;
+    ask(box.closest("form"));
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-without]");
+    if (!button) return;
+    const box = button.closest("[data-trace]");
+    box.querySelector("input").value = "";
+    box.querySelector("input").focus();
+    button.hidden = true;
+    ask(box.closest("form"));
   });
 }

@@ -83,6 +83,6 @@ def _form(page: Page) -> dict[str, Any]:
     return {
         "name": form.field("name"),
         "money": form.fields("price", "host_price", "power_price", "upkeep"),
-        "time": [form.field(name, example=f"{value:g}") for name, value in DEFAULTS.items()],
+        "time": [form.field(name, placeholder=f"{value:g}") for name, value in DEFAULTS.items()],
         "rent": form.fields("provider", "currency", "as_of"),
     }

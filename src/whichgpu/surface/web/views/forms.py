@@ -34,7 +34,7 @@ class FormField(msgspec.Struct, frozen=True):
     value: Any
     kind: str = "text"
     choices: tuple[Choice, ...] = ()
-    example: str = ""
+    placeholder: str = ""  # the value used if none is given, or an example in words that say so
     hint: str = ""
     completions: str = ""  # id of the list of names for its completion
     only: str = ""
@@ -58,7 +58,11 @@ class Form(msgspec.Struct, frozen=True):
         value = self.page.state[name]
         dashed = name.replace("_", "-")
         hint, complete = f"web.hint-{dashed}", getattr(declared.kind, "complete", "")
-        usual = {"example": declared.example or EXAMPLES.get(name, ""), "completions": complete if complete in DATALISTS else ""}
+        example = declared.example or EXAMPLES.get(name, "")
+        usual = {
+            "placeholder": language.text("web.for-example", example=example) if example else "",
+            "completions": complete if complete in DATALISTS else "",
+        }
         return FormField(
             name,
             language.text(f"web.field-{dashed}"),

@@ -39,6 +39,7 @@ def gpu(page: Page) -> PageContent:
         "matching": matching,
         "strengths": profile.strengths,
         "cautions": _cautions(profile, language),
+        "software": language.fact(Fact(card.software.note)) if card.software and card.software.note else "",
         "sources": the_catalog.cited_sources(card.sources),
         "instance_link": instance_url,
     }

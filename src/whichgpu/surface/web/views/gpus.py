@@ -40,7 +40,7 @@ DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
     "gpus",
     GpusRequest,
     extra={"columns": Field(Names()), "compare": Field(Names("gpus")), "dtype": Field(Plain())},
-    defaults={"sort": "-launch_date", "dtype": "bf16"},
+    defaults={"sort": "-fp16", "dtype": "bf16"},
 )
 def gpus(page: Page) -> PageContent:
     """Return the GPU page: the table of specifications, the selected GPUs side by side, and their rooflines."""

@@ -54,11 +54,13 @@ def recommend(page: Page) -> PageContent:
     charts = {"front": front_picture(answer, language)}
     if len(answer.terms) > 1:
         charts["terms"] = terms_picture(answer, language)
+    units = {one.throughput.unit for one in answer.candidates}
     context |= {
         "answer": answer,
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),
+        "unit": min(units) if len(units) == 1 else "",
         "keeps": "keeps" in columns(answer),
         "unsure": LIMIT_REASONS if answer.answer.keeps_limits < SAFE_PROBABILITY else (),
         "near": near_content(answer.evidence, answer.evidence_error, language),
