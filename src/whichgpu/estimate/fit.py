@@ -91,15 +91,15 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
     return FitResult(result, usable, usable - int(need.value), tuple(warnings))
 
 
-def adapts_by_default(workload: Workload, fields_set: Collection[str]) -> bool:
+def adapts_by_default(workload: Workload, shape: Shape, fields_set: Collection[str]) -> bool:
     """Whether a training request may be adapted to its GPU; `fields_set` are the names of the fields that the user set.
 
-    It may not if these include micro-batch, accumulation or checkpointing. For fine-tuning, the batch is that of an optimizer
-    step; for training from scratch, a batch the user set is one micro-batch, as in a loop without accumulation.
+    It may not if these include micro-batch, accumulation or checkpointing. The batch of a language model and of fine-tuning is
+    that of an optimizer step; one that the user set for another network is one micro-batch, as in a loop without accumulation.
     """
     if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(fields_set):
         return False
-    return workload.task == "finetune" or "batch" not in fields_set
+    return workload.task == "finetune" or shape.is_generative or "batch" not in fields_set
 
 
 def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_set: Collection[str], memory: MemoryOf) -> Workload:
@@ -107,7 +107,7 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_se
 
     A request whose micro-batch, accumulation or checkpointing the user set (`fields_set`: names of such fields) is unchanged.
     """
-    if not adapts_by_default(workload, fields_set):
+    if not adapts_by_default(workload, shape, fields_set):
         return workload
 
     def verdict_of(one: Workload) -> Verdict:

@@ -72,12 +72,14 @@ def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tup
     """Return workloads to try until a training request fits in memory, the preferred one first, the smallest last.
 
     Without checkpointing before with it, larger micro-batches before smaller ones. A transformer at its default batch keeps its
-    micro-batch; a batch the user gave is kept, and its share on each rank may be accumulated in smaller micro-batches.
+    micro-batch; a batch the user gave is kept, and its share on each rank may be accumulated in smaller micro-batches, in a
+    pipeline in enough of them to keep its stages busy.
     """
     if batch_given:
         workload = replace(workload, micro_batch=None, accumulation=1)
     share, transformer = workload.local_batch, shape.is_transformer
     sizes = (share,) if transformer and not batch_given else micro_batches(share)[::-1]
+    sizes = tuple(size for size in sizes if share // size >= pipeline_passes(workload.parallel.pp)) or sizes[-1:]
     kinds = ("none", "full") if transformer else (workload.checkpointing,)
     return tuple(_in_passes(replace(workload, checkpointing=kind), size, share // size) for kind in kinds for size in sizes)
 

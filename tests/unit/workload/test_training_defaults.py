@@ -89,7 +89,14 @@ def test_explicit_values_win() -> None:
     assert (plain.request["checkpointing"], plain.fits) == ("none", "tight")
     scratch = whichgpu.estimate("train", "llama-3.2-1b", gpu="L4", batch=8)
     names = ("batch", "micro_batch", "accumulation", "checkpointing")
-    assert ([scratch.request[name] for name in names], scratch.fits) == ([8, None, 1, "none"], "no")
+    assert ([scratch.request[name] for name in names], scratch.fits) == ([8, 1, 8, "full"], "no")
+    images = whichgpu.estimate("train", "resnet50", gpu="L4", batch=4096)
+    assert ([images.request[name] for name in names], images.fits) == ([4096, None, 1, "none"], "no")
+    staged = whichgpu.estimate(
+        "train", "llama-3.1-70b", gpu="64x H100 SXM", tp=8, pp=4, dp=2, nodes=8, precision="bf16", batch=128
+    )
+    assert staged.request["accumulation"] >= 4 * 4  # four micro-batches for each stage of the pipeline
+    assert staged.fits == "fits"
 
 
 @pytest.mark.parametrize(

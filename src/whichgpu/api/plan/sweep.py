@@ -18,12 +18,20 @@ from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.comparisons import curve_points, question_at
-from whichgpu.decide.plan.inputs import PlanSources, StageProgress
+from whichgpu.decide.plan.inputs import (
+    PlanInputs,
+    PlanSources,
+    StageProgress,
+    read_inputs,
+    silent,
+    supply_of,
+    with_models_of,
+)
 from whichgpu.decide.plan.plan_answer import CurvePoint, money
 from whichgpu.decide.plan.question import PlanQuestion, to_document
 from whichgpu.decide.plan.refusal import Refusal
-from whichgpu.decide.plan.search import SolvedPlan, search_plan
-from whichgpu.decide.plan.solver.starts import starts_of
+from whichgpu.decide.plan.search import SolvedPlan, search_fleets
+from whichgpu.decide.plan.supply import Supply
 from whichgpu.estimate.lookup_cache import LookupCache
 
 POINT_GAP = 0.02  # Relative optimality gap at which the solver stops for one plan of a sweep (set by judgement).
@@ -85,18 +93,28 @@ def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:
 
 def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All plans use the question's seed.
     """Return the hourly cost of the cheapest fleet for one value of the varied setting, solved but not simulated."""
-    question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
-    lookups = _lookups(point.catalog, point.known_by, point.own)
-    sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
     try:
-        plan = search_plan(question, sources, gap=POINT_GAP)
+        question, lookups, inputs, supply = _sources(replace(point, name="", value=0.0, headroom=0.0))
+        if isinstance(supply, Refusal):
+            return PricedPoint()
+        question = question_at(question, point.name, point.value, point.headroom)
+        plan = search_fleets(question, with_models_of(inputs, question, lookups), supply, gap=POINT_GAP)
     except NoAnswer:
         return PricedPoint()
     if isinstance(plan, Refusal):
         return PricedPoint()
-    solution, formulation = plan.trial.solution, plan.trial.formulation
-    bill = solution.bill + starts_of(formulation, solution, plan.inputs.constraints.run_settings.startup).cost
-    return PricedPoint(round(bill, 6), round(solution.gap, 6), solution.max_gpus(formulation.problem))
+    solution = plan.trial.solution
+    return PricedPoint(round(plan.bill, 6), round(solution.gap, 6), solution.max_gpus(plan.trial.formulation.problem))
+
+
+@lru_cache(maxsize=4)
+def _sources(point: SweepPoint) -> tuple[PlanQuestion, LookupCache, PlanInputs, Supply | Refusal]:
+    """Return the question, lookups, inputs and machines that all plans of a sweep in this process share."""
+    question = from_document(json.loads(point.document))
+    lookups = _lookups(point.catalog, point.known_by, point.own)
+    sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
+    inputs = read_inputs(question, sources, silent)
+    return question, lookups, inputs, supply_of(question, inputs)
 
 
 @lru_cache(maxsize=4)

@@ -158,7 +158,7 @@ def fit_workload(
     candidates = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, candidates, spelled.user_fields)
     fit_rows = tuple(_rows(filled, shape, listed, able, spelled.user_fields, lookups, helpful))
-    adapted = fitting.adapts_by_default(filled, spelled.user_fields) or chooses_batch(filled, shape, spelled.user_fields)
+    adapted = fitting.adapts_by_default(filled, shape, spelled.user_fields) or chooses_batch(filled, shape, spelled.user_fields)
     smallest = next(iter(able if names else _holding(fit_rows, listed, () if adapted else able)), None)
     only = listed[0] if len(listed) == 1 else None
     shown_on = only or (_reference(fit_rows, listed, smallest) if adapted else None)
@@ -253,7 +253,7 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
 def _able(filled: Workload, shape: Shape, gpus: Sequence[Gpu], user_fields: Collection[str]) -> tuple[Gpu, ...]:
     """Return GPUs on which the request fits, with checkpointing and the smallest micro-batch unless the user set these."""
     tried = [filled]
-    if fitting.adapts_by_default(filled, user_fields):
+    if fitting.adapts_by_default(filled, shape, user_fields):
         tried.append(training_options(filled, shape, "batch" in user_fields)[-1])
     needs = [fitting.required_memory(estimate_memory(one, shape), one) for one in tried]
     return gpus_that_fit(min(needs, key=lambda need: need.high), filled, gpus)
@@ -272,7 +272,7 @@ def _rows(
     common: dict[tuple[str, int, Offload | None], _Sizes] = {}
     many = len(gpus) > FEW_GPUS
     # If micro-batch and checkpointing are chosen per GPU, several curves are needed, and exact ones would be slow.
-    exact = not fitting.adapts_by_default(filled, user_fields)
+    exact = not fitting.adapts_by_default(filled, shape, user_fields)
     for gpu in gpus:
         of = _remembered(shape, gpu)
         workload = fitting.with_training_defaults(filled, shape, gpu, user_fields, of)

@@ -50,7 +50,7 @@ def _of_size(
     sizes = _sizes(request, workload, gpus)
     if not len(sizes):
         return [Infeasibility("layout", np.inf) for _ in groups]
-    adapts = adapts_by_default(workload, request.stated)
+    adapts = adapts_by_default(workload, request.shape, request.stated)
     passes = [int(times) if adapts else 1 for times in _rounds(request, workload, sizes, gpus)]
     need_of = [
         [_need(workload, request.shape, group.gpu, size, times, needs) for size, times in zip(sizes, passes, strict=True)]
@@ -101,13 +101,14 @@ def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
         if not workload.training:
             return SAMPLES if workload.task == "batch" else SERVED_SAMPLES
         usual = default_batch(request.shape, 1).micro_batch
-        return np.array(micro_batches(usual) if adapts_by_default(workload, request.stated) else (usual,), dtype=float)
+        adapts = adapts_by_default(workload, request.shape, request.stated)
+        return np.array(micro_batches(usual) if adapts else (usual,), dtype=float)
     share, rest = divmod(workload.batch or 1, gpus)
     if not workload.training:
         return np.array([float(max(1, share + bool(rest)))])
     if rest or not share:
         return np.zeros(0)
-    if adapts_by_default(workload, request.stated):
+    if adapts_by_default(workload, request.shape, request.stated):
         return np.array(micro_batches(share), dtype=float)
     return np.array([float(share // times) for times in (8, 4, 2, 1) if share % times == 0])
 
@@ -144,7 +145,7 @@ def _best(
             return Infeasibility("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
         fitting &= in_time
     at = int(np.argmax(np.where(fitting, rate, -1.0)))
-    if adapts_by_default(workload, request.stated):
+    if adapts_by_default(workload, request.shape, request.stated):
         at = int(np.flatnonzero(fitting)[-1])  # Training takes the largest micro-batch that fits, as all commands do by default.
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
@@ -165,7 +166,7 @@ def _rounds(request: WorkloadRequest, workload: Workload, sizes: Floats, gpus: i
     if "batch" in request.stated and workload.training and workload.micro_batch is None:
         rounds: Floats = (workload.batch or 1) / gpus / sizes
         return rounds
-    if adapts_by_default(workload, request.stated):
+    if adapts_by_default(workload, request.shape, request.stated):
         halved: Floats = default_batch(request.shape, 1).micro_batch / sizes
         return halved
     return np.full(len(sizes), float(workload.accumulation if workload.training else 1))

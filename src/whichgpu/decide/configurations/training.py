@@ -91,7 +91,7 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
         first = first or times
         own = np.array(sorted({device_of[group.kind] for group in groups if group.gpus == size[0]}))
         steps[size] = _steps(request, workload, shape, memory, times, *size, usable[own])
-    adapts = adapts_by_default(workload, request.stated)
+    adapts = adapts_by_default(workload, shape, request.stated)
     return [_best(workload, shape, device_of[group.kind], usable, steps[group.gpus, group.machines], adapts) for group in groups]
 
 

@@ -8,31 +8,34 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.capacity_bound import BUSIEST
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.solver.problem import Bools, Floats
-from whichgpu.decide.plan.traffic import CACHE_SIZES, Bucket
+from whichgpu.decide.plan.traffic import Bucket
+from whichgpu.decide.roles.step_times import BATCHES, Kind, ReplicaSteps, replica_steps
 from whichgpu.decide.roles.worker_rates import Requests, WorkerRates, decode_rates, prefill_rates
-from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import divides_evenly
-from whichgpu.estimate.group.step import Devices, inference_pass, pass_breakdown
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.kv_transfer import port_of
 from whichgpu.estimate.serving.fleet.pools import Role
-from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, scheduler_limits
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-BATCHES = np.array([1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)  # running sequences tried
 MIN_LATE_GAIN = 1e-3  # Late service must be faster than service on time by this share to be considered.
 TENSOR_PARALLEL = (1, 2, 4, 8)  # These tensor-parallel degrees are tried.
-Kind = tuple[Gpu, Fabric]
 Tests = Mapping[str, tuple[Floats, float | None]]  # Seconds [batches, buckets] and the limit of each objective.
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """Which replicas a kind of GPU gets: aggregated ones, prefill workers and decode workers, or all of them."""
+
+    aggregated: bool = True
+    disaggregated: bool = False
 
 
 class Shortfall(msgspec.Struct, frozen=True):
@@ -88,13 +91,12 @@ def replica_capacities(
     kinds: Sequence[Kind],
     max_tp: Sequence[int],
     precisions: Sequence[Sequence[str]],
-    disaggregate: Sequence[bool] = (),
+    roles: Sequence[Roles],
 ) -> list[list[ReplicaCapacity]]:
-    """Return, for every kind of GPU, its replicas in each of its `precisions` and tensor-parallel degrees up to its `max_tp`.
+    """Return, for every kind of GPU, its replicas in each of its `precisions` and `roles` at all degrees up to `max_tp`.
 
-    Kinds marked in `disaggregate` also get prefill workers and decode workers.
+    Replicas that lack memory for the weights have the role "both".
     """
-    split = disaggregate or [False] * len(kinds)
     shape = as_transformer(request.shape)
     replicas: list[list[ReplicaCapacity]] = [[] for _ in kinds]
     by_precision: dict[str, list[int]] = {}
@@ -107,8 +109,8 @@ def replica_capacities(
             mine = [place for place in places if max_tp[place] >= tp]
             if mine and divides_evenly(workload, shape, tp, 1, 1):
                 sized = one_sequence(workload, tp)
-                able, marked = [kinds[place] for place in mine], [split[place] for place in mine]
-                of_degree = _of_degree(request, sized, shape, buckets, objectives, able, marked)
+                able, their_roles = [kinds[place] for place in mine], [roles[place] for place in mine]
+                of_degree = _of_degree(request, sized, shape, buckets, objectives, able, their_roles)
                 for place, own in zip(mine, of_degree, strict=True):
                     replicas[place] += own
     return replicas
@@ -132,60 +134,29 @@ def _of_degree(
     buckets: Sequence[Bucket],
     objectives: Objectives,
     kinds: Sequence[Kind],
-    disaggregate: Sequence[bool],
+    roles: Sequence[Roles],
 ) -> list[list[ReplicaCapacity]]:
     """Return the replicas of one tensor-parallel degree, with their capacity, on every kind of GPU: aggregated, then by role."""
-    limits_by_gpu = {gpu.id: _limits(workload, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}
-    limits = [limits_by_gpu[gpu.id] for gpu, _ in kinds]
-    able = [kind for kind, limit in zip(kinds, limits, strict=True) if limit is not None]
-    none = np.zeros(len(buckets))
-    tp, precision = workload.parallel.tp, workload.precision or ""
-    if not able:
-        return [[ReplicaCapacity(tp, precision, none, none, None, "memory")] for _ in kinds]
-    devices = Devices.of([gpu for gpu, _ in able], [fabric for _, fabric in able], request.calibration)
+    none, tp, precision = np.zeros(len(buckets)), workload.parallel.tp, workload.precision or ""
     prompts = np.array([max(1.0, bucket.prompt) for bucket in buckets])
     outputs = np.array([max(1.0, bucket.output) for bucket in buckets])
     longest = np.array([float(bucket.most_tokens) for bucket in buckets])
-    batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
-    decode_pass = inference_pass(workload, shape, devices, batch, 1.0, context)
-    decode = pass_breakdown(workload, decode_pass, devices).wall
-    prefill = np.zeros((len(able), len(buckets)))
-    cached = np.array([_cached_tokens(workload, buckets, limit) for limit in limits if limit is not None])
-    for tokens in np.unique(cached, axis=0):
-        prefill_pass = inference_pass(workload, shape, devices, np.ones(len(buckets)), prompts - tokens, None, tokens)
-        mine = (cached == tokens).all(axis=1)
-        prefill[mine] = np.broadcast_to(pass_breakdown(workload, prefill_pass, devices).wall, prefill.shape)[mine]
-    size = (len(able), len(BATCHES), len(buckets))
-    decodes = iter(np.broadcast_to(decode, (size[0], size[1] * size[2])).reshape(size))
-    prefills = iter(prefill)
     requests, replicas = Requests(prompts, outputs, longest), []
-    for kind, limit, split in zip(kinds, limits, disaggregate, strict=True):
-        if limit is None:
+    for kind, steps, own_roles in zip(kinds, replica_steps(request, workload, buckets, kinds), roles, strict=True):
+        if steps is None:
             replicas.append([ReplicaCapacity(tp, precision, none, none, None, "memory")])
             continue
-        steps, prompt_seconds = next(decodes), next(prefills)
-        replicas.append([_capacity(workload, limit, steps, prompt_seconds, (prompts, outputs, longest), objectives)])
-        if split:
-            replicas[-1] += _workers(workload, shape, kind, limit, steps, prompt_seconds, requests, objectives)
+        replicas.append([_capacity(workload, steps, requests, objectives)] if own_roles.aggregated else [])
+        if own_roles.disaggregated:
+            replicas[-1] += _workers(workload, shape, kind, steps, requests, objectives)
     return replicas
-
-
-def _cached_tokens(workload: Workload, buckets: Sequence[Bucket], limits: SchedulerLimits) -> Floats:
-    """Return the mean input tokens of each bucket in a replica's prefix cache: the share stated, or what the trace's share."""
-    size = sum(limits.cache_tokens >= one for one in CACHE_SIZES) if limits.prefix_caching else 0
-    shared = np.array([one.cached[size - 1] if size and one.cached else 0.0 for one in buckets])
-    prompts = np.array([max(1.0, bucket.prompt) for bucket in buckets])
-    tokens: Floats = np.minimum(np.maximum((workload.prefix_hit or 0.0) * prompts, shared), prompts - 1.0)
-    return tokens
 
 
 def _workers(
     workload: Workload,
     shape: Transformer,
     kind: Kind,
-    limits: SchedulerLimits,
-    decode: Floats,
-    prefill: Floats,
+    steps: ReplicaSteps,
     requests: Requests,
     objectives: Objectives,
 ) -> list[ReplicaCapacity]:
@@ -193,13 +164,13 @@ def _workers(
     tp, precision, cache = workload.parallel.tp, workload.precision or "", _cache_format(workload)
     port = port_of(workload, shape, kind[0], tp, fabric=kind[1])
     by_role: dict[Role, WorkerRates] = {
-        "prefill": prefill_rates(limits, port, prefill, requests, objectives),
-        "decode": decode_rates(limits, port, decode, BATCHES, requests, objectives),
+        "prefill": prefill_rates(steps.limits, port, steps.prefill, requests, objectives),
+        "decode": decode_rates(steps.limits, port, steps.decode, BATCHES, requests, objectives),
     }
     return [
         ReplicaCapacity(
-            tp, precision, one.rates, one.batches, limits, late_rates=one.late_rates, late_batches=one.late_batches, role=role,
-            cache=cache,
+            tp, precision, one.rates, one.batches, steps.limits, late_rates=one.late_rates, late_batches=one.late_batches,
+            role=role, cache=cache,
         )
         for role, one in by_role.items()
     ]  # fmt: skip
@@ -210,28 +181,10 @@ def _cache_format(workload: Workload) -> str:
     return workload.kv_precision or workload.precision or "bf16"
 
 
-def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> SchedulerLimits | None:
-    """Return the engine's scheduler limits on this GPU; None if the weights do not fit."""
-    try:
-        return scheduler_limits(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
-    except NoAnswer:
-        return None
-
-
-def _capacity(
-    workload: Workload,
-    limits: SchedulerLimits,
-    decode: Floats,
-    prefill: Floats,
-    lengths: tuple[Floats, Floats, Floats],
-    objectives: Objectives,
-) -> ReplicaCapacity:
-    """Return, per bucket of requests, the batch with the highest request rate that fits the KV cache and meets the objectives.
-
-    `decode` is seconds per decode step [batches, buckets], `prefill` seconds per prompt [buckets]. `lengths` are the mean input
-    tokens, the mean output tokens, and the most tokens of one request of each bucket.
-    """
-    prompts, outputs, longest = lengths
+def _capacity(workload: Workload, steps: ReplicaSteps, requests: Requests, objectives: Objectives) -> ReplicaCapacity:
+    """Return, per bucket of requests, the batch with the highest request rate that fits the KV cache and meets the objectives."""
+    limits, decode, prefill = steps.limits, steps.decode, steps.prefill
+    prompts, outputs, longest = requests.prompts, requests.outputs, requests.longest
     kv_tokens = prompts + (outputs if limits.reserve_answers else outputs / 2)
     slots = np.minimum(limits.max_sequences, np.floor(limits.cache_tokens / kv_tokens))
     fits = (slots[None, :] >= BATCHES[:, None]) & (longest <= limits.cache_tokens)[None, :]

@@ -110,9 +110,18 @@ def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StagePro
         engine=engine,
         for_service=bool(models) and not question.only_owned,
     )
-    models = tuple(replace(one, day=sources.day, quality=offers.constraints.quality) for one in models)
+    models = _with_day_and_quality(models, offers.constraints)
     jobs = tuple(_planned_job(one, sources.lookups) for one in question.jobs)
     return PlanInputs(models, jobs, offers.constraints, offers.market, offers.assumptions, catalog, reach)
+
+
+def with_models_of(inputs: PlanInputs, question: PlanQuestion, lookups: LookupCache) -> PlanInputs:
+    """Return inputs with the models of another question that differs in its rates and objectives alone."""
+    return replace(inputs, models=_with_day_and_quality(served_models(question, lookups), inputs.constraints))
+
+
+def _with_day_and_quality(models: Sequence[ServedModel], constraints: Constraints) -> tuple[ServedModel, ...]:
+    return tuple(replace(one, day=constraints.day, quality=constraints.quality) for one in models)
 
 
 def _common_engine(models: Sequence[ServedModel]) -> Engine | None:

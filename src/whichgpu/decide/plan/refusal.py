@@ -20,7 +20,7 @@ from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Problem, Quota, Solution
 from whichgpu.decide.plan.solver.program import servable
 from whichgpu.decide.plan.solver.solve import solve
-from whichgpu.decide.relax import rounded_up
+from whichgpu.decide.relax import round_up, rounded_up
 from whichgpu.estimate.serving.curve import Objectives
 
 TRIAL_SECONDS, TRIAL_GAP = 4.0, 0.05  # Solver seconds and relative gap in one trial.
@@ -81,7 +81,7 @@ def refusal(formulation: Formulation, currency: str) -> Refusal:
     relaxations = [change for *_, change in trials if isinstance(change, Relaxation)]
     share = servable_share(problem)
     if share is not None:
-        relaxations.append(Relaxation(msg("plan.relax-rate", share=f"{share:.0%}"), "rate", {"share": share}))
+        relaxations.append(rate_of(share))
     advice = tuple(change for *_, change in trials if isinstance(change, Message))
     return Refusal(reasons, dict(rejected) or {"limits": len(problem.columns)}, tuple(relaxations), advice)
 
@@ -203,10 +203,29 @@ def _percent(share: float) -> str:
 def _budget(problem: Problem, currency: str) -> list[Trial]:
     if problem.budget is None or (freed := solve(replace(problem, budget=None), 2 * TRIAL_SECONDS, 0.005)) is None:
         return []
-    value = f"{significant(rounded_up(freed.cost))}{currency.lower()}/h"
     reason = msg("plan.no-budget", budget=f"{problem.budget:.4g} {currency}/h", least=f"{significant(freed.bound)} {currency}/h")
-    change = Relaxation(msg("plan.relax-budget", value=value), "budget", {"budget": value})
-    return [("budget", len(problem.columns), reason, change)]
+    return [("budget", len(problem.columns), reason, budget_of(freed.cost, currency))]
+
+
+def budget_of(cost: float, currency: str) -> Relaxation:
+    """Return the change to a budget that pays this cost per hour."""
+    value = f"{round_up(cost)}{currency.lower()}/h"
+    return Relaxation(msg("plan.relax-budget", value=value), "budget", {"budget": value})
+
+
+def quota_of(name: str, gpus: int) -> Relaxation:
+    """Return the change to a quota of this many GPUs."""
+    return Relaxation(msg("plan.relax-quota", name=name, most=gpus), "quota", {name: gpus})
+
+
+def owned_of(gpu: str, gpus: int) -> Relaxation:
+    """Return the change to this many owned GPUs of a kind."""
+    return Relaxation(msg("plan.relax-owned", gpu=gpu, most=gpus), "owned", {gpu: gpus})
+
+
+def rate_of(share: float) -> Relaxation:
+    """Return the change to a share of the traffic."""
+    return Relaxation(msg("plan.relax-rate", share=f"{share:.0%}"), "rate", {"share": share})
 
 
 def _columns_of(problem: Problem, pools: frozenset[int]) -> int:
@@ -225,8 +244,7 @@ def _quotas(problem: Problem) -> list[Trial]:
         if freed is not None:
             needed = _fewest(grown, quota.limit, freed.max_gpus(problem, quota.pools))
             reason = msg("plan.no-quota", name=quota.name, most=f"{quota.limit:g}")
-            change = Relaxation(msg("plan.relax-quota", name=quota.name, most=needed), "quota", {quota.name: needed})
-            trials.append(("quota", _columns_of(problem, quota.pools), reason, change))
+            trials.append(("quota", _columns_of(problem, quota.pools), reason, quota_of(quota.name, needed)))
     return trials
 
 
@@ -246,8 +264,7 @@ def _owned(problem: Problem) -> list[Trial]:
         if freed is not None:
             needed = _fewest(grown, pool.options[0].limit, freed.max_gpus(problem, {p}))
             reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.options[0].limit:g}")
-            change = Relaxation(msg("plan.relax-owned", gpu=pool.gpu, most=needed), "owned", {pool.gpu: needed})
-            trials.append(("owned", _columns_of(problem, frozenset([p])), reason, change))
+            trials.append(("owned", _columns_of(problem, frozenset([p])), reason, owned_of(pool.gpu, needed)))
     return trials
 
 

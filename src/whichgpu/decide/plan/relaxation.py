@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice, zip_longest
+from math import ceil
 from time import process_time
 from typing import Any
 
@@ -15,15 +16,24 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpu
 from whichgpu.decide.plan.inputs import PlanSources, served_models
 from whichgpu.decide.plan.question import PlanQuestion, RequestedModel, to_document
-from whichgpu.decide.plan.refusal import Refusal, Relaxation, no_answer
-from whichgpu.decide.plan.search import search_plan
+from whichgpu.decide.plan.refusal import (
+    Refusal,
+    Relaxation,
+    budget_of,
+    no_answer,
+    owned_of,
+    quota_of,
+    rate_of,
+)
+from whichgpu.decide.plan.search import SolvedPlan, search_plan
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.relax import rounded_up
 
 # Factors on the smallest objectives at which every bucket has a capacity; at 1 the simulated queue may still miss them.
 LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)
+LIMIT_STEPS = (1.5, 2.5)  # Factors on the smallest limits (GPUs, or one over the rate) with which the solver finds a plan.
 FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Each is dropped alone, in this order.
-MAX_TRIALS = 8  # At most this many plans are tried for one refusal.
+MAX_TRIALS = 12  # At most this many plans are tried for one refusal.
 MAX_PAIRS = 2  # At most this many first changes are combined with a second one.
 TRIAL_SECONDS = 5.0  # Solver seconds in one trial.
 ALL_SECONDS = 20.0  # No further trial starts after this many processor seconds.
@@ -44,7 +54,7 @@ class RelaxationTrials(msgspec.Struct, frozen=True):
             plan = search_plan(question, self.sources)
         except WhichGpuError:
             return False
-        return plan if isinstance(plan, Refusal) else plan.trial.holds
+        return plan if isinstance(plan, Refusal) else plan.trial.holds_as_estimated
 
 
 Change = tuple[Message, Mapping[str, Any], PlanQuestion]  # A change in words, as request fields, and the changed question.
@@ -63,7 +73,8 @@ def relaxed_refusal(
     if change is None:
         return no_answer(refusal)
     words, values, changed = change
-    others = [one.message for one in refusal.relaxations if one.message is not None and one.message != words]
+    moves = [one.message for one in refusal.relaxations if one.message is not None]
+    others = moves[moves.index(words) + 1 :] if words in moves else []  # Those before it were tried and give no answer.
     relaxation = {"change": values, "request": to_document(changed), "command": command(changed)}
     return no_answer(refusal, msg("hint.relax", ways=(words, *others)), relaxation)
 
@@ -93,8 +104,9 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
             for factor in LOOSENING:
                 yield _loosened(one.values, factor, trials)
         else:
-            assert one.message is not None
-            yield one.message, *_moved(one, trials)
+            yield _moved(one, trials)
+    limits = [_further(one, trials) for one in refusal.relaxations if one.part != "goals"]
+    yield from (_moved(step, trials) for step in chain.from_iterable(zip_longest(*limits)) if step is not None)
     question = trials.question
     if "seller" in refusal.rejected:
         yield _with_any(question, "sellers")
@@ -110,6 +122,21 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
     for name in ("quality", "sellers"):
         if question.filters.get(name) != "any" and not (name == "sellers" and "seller" in refusal.rejected):
             yield _with_any(question, name)
+
+
+def _further(one: Relaxation, trials: RelaxationTrials) -> Iterator[Relaxation]:
+    """Yield a limit moved further: with the least that the solver needs, a simulated queue may miss the objectives."""
+    if one.part == "budget":
+        filters = {name: value for name, value in trials.question.filters.items() if name != "budget"}
+        plan = search_plan(replace(trials.question, filters=filters, curve=False), trials.sources)
+        if isinstance(plan, SolvedPlan) and plan.trial.holds_as_estimated:
+            yield budget_of(plan.bill, plan.inputs.constraints.currency)
+    for factor in LIMIT_STEPS:
+        if one.part == "rate":
+            yield rate_of(one.values["share"] / factor)
+        elif one.part in ("quota", "owned"):
+            ((name, gpus),) = one.values.items()
+            yield (quota_of if one.part == "quota" else owned_of)(name, ceil(gpus * factor))
 
 
 def _with_any(question: PlanQuestion, name: str) -> Change:
@@ -155,8 +182,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
-def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
-    """Return the changed fields of the request, and the changed question, for one limit (budget, quota, ...) that is moved."""
+def _moved(one: Relaxation, trials: RelaxationTrials) -> Change:
+    """Return the change of one limit (budget, quota, ...) that is moved."""
+    assert one.message is not None
+    return one.message, *_with_limit(one, trials)
+
+
+def _with_limit(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
+    """Return the changed fields of the request, and the changed question, for one limit that is moved."""
     question, values = trials.question, one.values
     match one.part:
         case "headroom":

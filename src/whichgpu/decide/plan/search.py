@@ -76,6 +76,12 @@ class SolvedPlan(msgspec.Struct, frozen=True):
     trial: PlanTrial
     missed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
+    @property
+    def bill(self) -> float:
+        """Return the cost of an average hour, with the hours in which machines start."""
+        trial, startup = self.trial, self.inputs.constraints.run_settings.startup
+        return trial.solution.bill + starts_of(trial.formulation, trial.solution, startup).cost
+
 
 class _Candidate(msgspec.Struct, frozen=True):
     """A choice of margins, with its solved fleet if it was solved; `cost` is a lower bound until then."""
@@ -254,8 +260,13 @@ def search_plan(
     """Return the cheapest fleet found, with larger margins while its simulation misses objectives; or why there is none."""
     inputs = read_inputs(question, sources, progress)
     supply = supply_of(question, inputs)
-    if isinstance(supply, Refusal):
-        return supply
+    return supply if isinstance(supply, Refusal) else search_fleets(question, inputs, supply, progress, gap)
+
+
+def search_fleets(
+    question: PlanQuestion, inputs: PlanInputs, supply: Supply, progress: StageProgress = silent, gap: float = GAP
+) -> SolvedPlan | Refusal:
+    """Return the cheapest fleet found among these machines, as `search_plan` does; or why there is none."""
     search = _MarginSearch(question, inputs, supply, gap, progress, question.headroom is not None)
     refused = search.run()
     if refused is not None:

@@ -7,12 +7,13 @@ fleet is simulated again with a router that uses input tokens alone, and the ans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
+from math import ceil, sqrt
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
@@ -25,8 +26,10 @@ from whichgpu.decide.plan.routing import by_prompts as routing_by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Solution
 from whichgpu.decide.plan.supply import GpuPool
+from whichgpu.decide.roles.step_times import without_objectives
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.confidence import met_share, requests_to_show
+from whichgpu.estimate.serving.early_stop import MissLimit
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.kv_transfer import port_of
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
@@ -34,7 +37,7 @@ from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
-from whichgpu.workload.workload import Parallel
+from whichgpu.workload.workload import Parallel, Workload
 
 REQUESTS, MIN_REQUESTS = 4000, 300  # Simulated requests per model (enough for p99), least per group.
 MAX_RUNS, SEED_STEP = 8, 7919  # Most independent runs of one fleet, and the difference between their seeds.
@@ -46,6 +49,9 @@ MEDIAN = 0.5  # Quantile of the step time at which it is the estimated one.
 ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over groups.
 
 
+_SERVERS = LruCache[tuple[Server, tuple[object, ...]]](16)  # with the objects whose identity is in the key
+
+
 class Latencies(msgspec.Struct, frozen=True):
     """Seconds of each request of a group of replicas after warm-up, infinite if refused; `weight` is its share of requests."""
 
@@ -54,6 +60,7 @@ class Latencies(msgspec.Struct, frozen=True):
     latency: Floats
     refused: int
     weight: float = 1.0
+    complete: bool = True  # False if the simulation ended early because too many requests missed an objective
 
 
 class SimulatedModel(msgspec.Struct, frozen=True):
@@ -91,7 +98,7 @@ def simulate_plan(
     for model in range(len(formulation.models)):
         one = show_objectives(formulation, solution, model, seed)
         if risk == "low" and one.holds:
-            slow = show_objectives(formulation, solution, model, seed, SAFE_PROBABILITY)
+            slow = show_objectives(formulation, solution, model, seed, SAFE_PROBABILITY, stop_early=True)
             one = replace(one, holds_slow=slow.holds)
         results.append(one)
         if progress:
@@ -100,15 +107,16 @@ def simulate_plan(
 
 
 def show_objectives(
-    formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN
+    formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN, stop_early: bool = False
 ) -> SimulatedModel:
     """Return a simulation of one model's replicas with further runs of other requests, while it is not clear if objectives hold.
 
     It is clear if the lower bound of the share that meets them reaches the percentile, if the share itself does not, or if the
-    bound would stay below after the most runs.
+    bound would stay below after the most runs. With `stop_early` a run ends once the objectives can no longer hold, so that
+    latencies are those of its first requests.
     """
     served, run = _model_run(formulation, solution, model, quantile)
-    runs = [run.latencies(seed)]
+    runs = [run.latencies(seed, stop_early=stop_early)]
     one = summarise(served, runs)
     while one.meets and not one.holds and _may_show(one, len(runs)):
         runs.append(run.latencies(seed + SEED_STEP * len(runs)))
@@ -188,8 +196,13 @@ class _GroupsRun(msgspec.Struct, frozen=True):
         """Return whether requests are routed by output lengths, which no router knows in advance."""
         return False
 
-    def latencies(self, seed: int, by_prompts: bool = False) -> list[Latencies]:
-        """Return the latencies of each group with requests drawn from a seed."""
+    def misses(self, requests: int) -> MissLimit:
+        """Return how many of the simulated requests may miss an objective before the objectives cannot hold."""
+        one = self.served.objectives
+        return MissLimit.of(requests, ceil(WARM_UP * requests), one.percentile, one.ttft_max, one.tpot_max, one.latency_max)
+
+    def latencies(self, seed: int, by_prompts: bool = False, stop_early: bool = False) -> list[Latencies]:
+        """Return the latencies of each group with requests drawn from a seed; a group among several is simulated to its end."""
         total, results = float(self.demand.sum()), []
         for place, column in enumerate(self.columns):
             mine = self.demand * self.shares[place]
@@ -202,7 +215,8 @@ class _GroupsRun(msgspec.Struct, frozen=True):
             arrivals = draw_arrivals(self.served, mine / rate, rate * count / self.replicas[place], requests, seed + place)
             longest = max(prompt + output for _, prompt, output, _ in arrivals)
             engine = server(self.formulation, self.served, column, count, longest, self.quantile)
-            outcome = engine.run(iter(arrivals), hash_tokens=self.served.traffic.hash_tokens)
+            misses = self.misses(requests) if stop_early and len(self.columns) == 1 else None
+            outcome = engine.run(iter(arrivals), hash_tokens=self.served.traffic.hash_tokens, misses=misses)
             results.append(replace(_latencies(outcome, requests), weight=rate / total))
         return results
 
@@ -215,7 +229,7 @@ class _FleetRun(_GroupsRun, frozen=True):
         """Return whether the plan's shares depend on output lengths, which no router knows in advance."""
         return self.served.objectives.any and depends_on_outputs(self.served.traffic.buckets, self.shares)
 
-    def latencies(self, seed: int, by_prompts: bool = False) -> list[Latencies]:
+    def latencies(self, seed: int, by_prompts: bool = False, stop_early: bool = False) -> list[Latencies]:
         """Return the latencies of the fleet with requests drawn from a seed, routed by the plan's shares or by input tokens."""
         served, buckets, shares = self.served, self.served.traffic.buckets, self.shares
         rates, total = shares @ self.demand, float(self.demand.sum())
@@ -233,7 +247,8 @@ class _FleetRun(_GroupsRun, frozen=True):
             pools.append(_pool(self.formulation, served, column, engine, self.replicas[place], weight, f"{place}"))
         routing = routing_by_prompts(buckets, self.demand, shares) if by_prompts else by_buckets(buckets, shares)
         arrivals = draw_arrivals(served, self.demand, total, count, seed)
-        outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals), served.traffic.hash_tokens).served
+        fleet, misses = Fleet(tuple(pools), routing), self.misses(count) if stop_early else None
+        outcome = simulate_fleet(fleet, iter(arrivals), served.traffic.hash_tokens, misses).served
         return [_latencies(outcome, count)]
 
 
@@ -265,7 +280,7 @@ def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:
     between = (outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1)
     whole = outcome.finished - outcome.arrived
     ttft, tpot, latency = (np.where(outcome.answered, seconds, np.inf)[steady] for seconds in (first, between, whole))
-    return Latencies(ttft, tpot, latency, int((steady & ~outcome.answered).sum()))
+    return Latencies(ttft, tpot, latency, int((steady & ~outcome.answered).sum()), complete=outcome.complete)
 
 
 def server(
@@ -278,13 +293,24 @@ def server(
     gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
     workload = with_precision(served.request.workload, column.replica.precision, served.request.stated)
     workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
-    devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], served.request.calibration)
-    overrides = LimitOverrides(max_sequences=max_batch(column))
-    typical = server_of(workload, as_transformer(served.request.shape), gpu_pool.gpu, None, overrides, longest, devices)
+    typical = _estimated_server(served.request, without_objectives(workload), gpu_pool, max_batch(column), longest)
     if quantile == MEDIAN:
         return typical
     factor = replica_range(served.request, gpu_pool, column.replica).factor.quantile(quantile)
     return typical.scaled(max(factor, MIN_HEADROOM) if quantile == SAFE_PROBABILITY else factor)
+
+
+def _estimated_server(request: WorkloadRequest, workload: Workload, gpu_pool: GpuPool, batch: int, longest: int) -> Server:
+    """Return a simulated engine at the estimated step times, cached: fleets with other margins have many of the same replicas."""
+
+    def make() -> tuple[Server, tuple[object, ...]]:
+        devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], request.calibration)
+        overrides, shape = LimitOverrides(max_sequences=batch), as_transformer(request.shape)
+        return server_of(workload, shape, gpu_pool.gpu, None, overrides, longest, devices), objects
+
+    objects = (request.shape, request.calibration, gpu_pool.gpu)
+    key = (msgspec.json.encode(workload), tuple(map(id, objects)), gpu_pool.fabric, batch, longest)
+    return _SERVERS.get(key, make)[0]
 
 
 def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, replica: ReplicaCapacity) -> TimeRange:
@@ -312,7 +338,7 @@ def summarise(served: ServedModel, runs: Sequence[Sequence[Latencies]]) -> Simul
     seconds = {"ttft": ttft, "tpot": tpot, "latency": latency}
     margins = {name: 1.0 - seconds[name] / limit for name, limit in limits.items() if limit}
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
-    meets = not any(one.refused for one in groups) and all(margin >= 0 for margin in margins.values())
+    meets = all(one.complete and not one.refused for one in groups) and all(margin >= 0 for margin in margins.values())
     met, holds = None, meets
     if objectives.any:
         met = met_share([(_within(one, limits), one.weight) for one in groups])

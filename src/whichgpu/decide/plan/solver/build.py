@@ -16,7 +16,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.precision_choices import precisions_on
 from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITY_RANK, Quality
-from whichgpu.decide.plan.capacity import ReplicaCapacity, Shortfall, replica_capacities
+from whichgpu.decide.plan.capacity import ReplicaCapacity, Roles, Shortfall, replica_capacities
 from whichgpu.decide.plan.solver.problem import Floats, LateService, Problem, Workers
 from whichgpu.decide.plan.solver.useful_workers import best_places, cheapest_for_some_bucket, place_gains
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
@@ -193,9 +193,10 @@ def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[
     """
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
     able = (model.request.workload.engine or default_engine()) in DISAGGREGATING_ENGINES
-    kinds: dict[tuple[int, Fabric, bool], list[int]] = {}
+    kinds: dict[tuple[int, Fabric, Roles], list[int]] = {}
     for place, one in enumerate(gpu_pools):
-        kinds.setdefault((id(one.gpu), one.fabric, able and bool(one.place)), []).append(place)
+        roles = Roles(not one.workers_only, able and bool(one.place))
+        kinds.setdefault((id(one.gpu), one.fabric, roles), []).append(place)
     first = [gpu_pools[places[0]] for places in kinds.values()]
     estimated = replica_capacities(
         model.request,
@@ -204,7 +205,7 @@ def _replicas_by_pool(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> list[
         [(one.gpu, one.fabric) for one in first],
         [max(max_tp[place] for place in places) for places in kinds.values()],
         [model.precisions_on(one.gpu) for one in first],
-        [split for *_, split in kinds],
+        [roles for *_, roles in kinds],
     )
     replicas: list[list[ReplicaCapacity]] = [[] for _ in gpu_pools]
     for places, capacities in zip(kinds.values(), estimated, strict=True):

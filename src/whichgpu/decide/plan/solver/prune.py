@@ -9,6 +9,7 @@ import numpy as np
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, Problem
 
 MAX_JUDGES = 64  # Only the best columns by throughput per price are tested as dominating others.
+ROUNDING = 1e-9  # Tolerance of the fast test of pools, whose rates and prices are per GPU.
 MAX_POOLS = 400  # Pools are compared pairwise up to this number.
 
 
@@ -81,12 +82,13 @@ def dominated_pools(problem: Problem) -> Bools:
     quotas = [frozenset(q for q, quota in enumerate(problem.quotas) if p in quota.pools) for p in range(count)]
     demanded: Bools = np.any(problem.demand > 0, axis=0)
     rates = _compared_rates(problem, demanded)
-    free = [all(not np.isfinite(option.limit) for option in pool.options) for pool in problem.pools]
+    free = np.array([all(not np.isfinite(option.limit) for option in pool.options) for pool in problem.pools], dtype=bool)
+    may_replace = _may_replace(problem, rates)
     for p in range(count):
         if not free[p] or not columns[p]:
             continue
-        for q in range(count):
-            if q == p or not free[q] or not quotas[q] <= quotas[p] or not _no_dearer(problem.pools[q], problem.pools[p]):
+        for q in np.flatnonzero(free & may_replace[p]).tolist():
+            if q == p or not quotas[q] <= quotas[p] or not _no_dearer(problem.pools[q], problem.pools[p]):
                 continue
             if problem.current is not None and problem.pools[q].gpu != problem.pools[p].gpu:
                 continue
@@ -99,6 +101,18 @@ def dominated_pools(problem: Problem) -> Bools:
                 dominated[p] = True  # Of two pools that dominate each other, the first stays.
                 break
     return dominated
+
+
+def _may_replace(problem: Problem, rates: Floats) -> Bools:
+    """Return which pools [replaced, replacing] are no dearer per GPU and no slower per GPU at any bucket, if only at their best.
+
+    It is a fast test that a pool which replaces another always passes.
+    """
+    price = np.array([min((option.price for option in pool.options), default=np.inf) / pool.size for pool in problem.pools])
+    fastest = np.zeros((len(problem.pools), rates.shape[1]))
+    np.maximum.at(fastest, problem.pool_of, rates / problem.uses[:, None])
+    faster = (fastest[None, :, :] * (1.0 + ROUNDING) >= fastest[:, None, :]).all(axis=2)
+    return faster & (price[None, :] <= price[:, None] * (1.0 + ROUNDING))
 
 
 def _no_dearer(here: Pool, there: Pool) -> bool:

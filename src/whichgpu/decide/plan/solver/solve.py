@@ -238,7 +238,7 @@ class _Search:
         total = 0.0
         for j in np.flatnonzero(counts).tolist():
             p = int(problem.pool_of[j])
-            prices_here = [one.price * (1.0 if one.committed else problem.hours[0]) for one in problem.pools[p].options]
+            prices_here = [one.price * (1.0 if one.committed else float(problem.hours[0])) for one in problem.pools[p].options]
             best = int(np.argmin(prices_here))
             machines[0, p, best] = machines.get((0, p, best), 0) + int(counts[j])
             total += prices_here[best] * int(counts[j])

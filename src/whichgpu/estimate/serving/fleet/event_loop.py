@@ -10,9 +10,11 @@ from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.estimate.serving.early_stop import CHECKED_ARRIVALS, MissLimit
 from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, PoolUse, Transfers
 from whichgpu.estimate.serving.fleet.kv_transfer import TransferQueues
 from whichgpu.estimate.serving.fleet.pools import Fleet
@@ -26,11 +28,17 @@ STEP_EVENT, TRANSFER_EVENT = 0, 1  # kinds of events, besides LIFECYCLE_EVENT
 SCHEDULERS: dict[str, type[Scheduler]] = {"both": Scheduler, "prefill": PrefillWorker, "decode": DecodeWorker}
 
 
-def simulate_fleet(fleet: Fleet, arrivals: Iterable[Arrival], hash_tokens: int = 0) -> FleetOutcome:
-    """Simulate serving the arrivals, given in order of time, and return the outcome."""
+def simulate_fleet(
+    fleet: Fleet, arrivals: Iterable[Arrival], hash_tokens: int = 0, misses: MissLimit | None = None
+) -> FleetOutcome:
+    """Simulate serving the arrivals, given in order of time, and return the outcome.
+
+    With `misses` the simulation ends as soon as too many requests have missed an objective.
+    """
     loop = _FleetLoop(fleet, hash_tokens)
-    loop.serve(arrivals)
-    return loop.outcome()
+    complete = loop.serve(arrivals, misses)
+    outcome = loop.outcome()
+    return outcome if complete else replace(outcome, served=replace(outcome.served, complete=False))
 
 
 class _FleetLoop:
@@ -79,15 +87,18 @@ class _FleetLoop:
         self.machines.append(ReplicaMachine(pool, schedulers, spot, running, 0.0 if running else None))
         return machine
 
-    def serve(self, arrivals: Iterable[Arrival]) -> None:
-        """Start each request at its arrival time, then run until all requests have finished."""
-        events = self.events
-        for time, prompt, output, hashes in arrivals:
+    def serve(self, arrivals: Iterable[Arrival], misses: MissLimit | None = None) -> bool:
+        """Start each request at its arrival time, then run until all have finished; return False if too many missed a limit."""
+        events, outside = self.events, self.schedulers[0].limits.request_latency
+        for number, (time, prompt, output, hashes) in enumerate(arrivals):
             while events and events[0][0] <= time:
                 self._next_event()
+            if misses and not number % CHECKED_ARRIVALS and misses.exceeded(self.log, time, outside):
+                return False
             self._arrive(time, prompt, output, hashes)
         while events and self.unfinished:
             self._next_event()
+        return True
 
     def _arrive(self, time: float, prompt: int, output: int, hashes: Hashes) -> None:
         if not self.last_arrival <= time < inf or prompt < 1 or output < 1:

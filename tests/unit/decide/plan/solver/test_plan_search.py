@@ -202,6 +202,14 @@ def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_progra
             assert optimum(problem) * (1 - 1e-9) <= bill <= 1.3 * optimum(problem)
 
 
+def test_cost_of_a_plan_by_earnings_is_a_plain_number_that_caches_can_write() -> None:
+    problem = market(6, 3, 2, rate=8.0)
+    one = search._Search(problem, np.ones(6, dtype=bool), 1.0, 0.01, lambda _: None, 0.0)
+    assert one._adopt(np.full(6, 9), CapacityTest(problem))
+    assert one.best is not None
+    assert type(one.best[1].cost) is float
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_quick_test_of_capacity_equals_the_linear_program(late: bool) -> None:
     """Fleets drawn around what is needed: the mixture of assignments serves what the program of all shares serves."""

@@ -12,6 +12,7 @@ from tests.serving_cases import CATALOG, DEFAULT_LIMITS, linear, small, workload
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.early_stop import MissLimit
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer, share_within_objectives
 from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome
@@ -45,6 +46,19 @@ def sampled_arrivals(rate: float, count: int = 400, seed: int = 0) -> list[Arriv
 
 def disaggregated(port: Port = SLOW, reading: int = 1, writing: int = 1, **fields: Any) -> Fleet:
     return Fleet((station("prefill", reading, port=port, **fields), station("decode", writing, port=port, **fields)))
+
+
+def test_a_fleet_that_cannot_keep_its_objectives_is_not_simulated_to_its_end() -> None:
+    fleet, load = Fleet((station(copies=2, server=linear(token=1e-6, sequence=1e-5)), station())), sampled_arrivals(300.0)
+    whole = simulate_fleet(fleet, load).served
+    ttft = whole.first - whole.arrived
+    holding = simulate_fleet(fleet, load, misses=MissLimit.of(400, 40, 90.0, float(np.percentile(ttft[40:], 91)))).served
+    assert holding.complete
+    assert (holding.finished == whole.finished).all()
+    ended = simulate_fleet(fleet, load, misses=MissLimit.of(400, 40, 90.0, float(np.percentile(ttft[40:], 50)))).served
+    assert not ended.complete
+    assert 40 + 36 < len(ended.arrived) < 400
+    assert (ended.arrived == whole.arrived[: len(ended.arrived)]).all()
 
 
 def test_one_station_is_one_server() -> None:
