@@ -61,9 +61,9 @@ def test_an_engine_that_was_simulated_leaves_the_next_one_unchanged() -> None:
     request, (gpu, fabric) = served(rate="1/s").request, KINDS[1]
     pool: Any = SimpleNamespace(gpu=gpu, fabric=fabric)
     first, second = (_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900) for _ in range(2))
-    named = content_hash([second])
+    name = content_hash([second])
     first.run([(0.0, 700, 100, ()), (0.1, 700, 100, ())])
-    assert content_hash([_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900)]) == named
+    assert content_hash([_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900)]) == name
 
 
 @pytest.mark.parametrize("disaggregated", [False, True])
