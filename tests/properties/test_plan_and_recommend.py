@@ -1,4 +1,4 @@
-"""`plan` and `recommend` on the same single-model question: the same sellers, precisions and layouts, and no dearer a fleet."""
+"""`plan` and `recommend` on the same single-model question: the same sellers, precisions and layouts, neither dearer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whichgpu.base.errors import NoAnswer
 from whichgpu.decide.market import OLD_DAYS
 
 MODELS = ("llama-3.1-8b", "qwen2.5-7b", "mistral-7b", "qwen2.5-32b", "llama-3.1-70b")
-TOLERANCE = 1.05  # A plan may cost this multiple of the recommended fleet.
+TOLERANCE = 1.05  # Either fleet may cost this multiple of the other.
 
 
 def _question(seed: int, short: bool = False) -> dict[str, object]:
@@ -29,7 +29,7 @@ def _question(seed: int, short: bool = False) -> dict[str, object]:
     }
 
 
-def _plan_is_no_dearer(seed: int, short: bool = False) -> None:
+def _neither_is_dearer(seed: int, short: bool = False) -> None:
     question = _question(seed, short)
     model = str(question.pop("model"))
     try:
@@ -39,24 +39,27 @@ def _plan_is_no_dearer(seed: int, short: bool = False) -> None:
     plan = whichgpu.plan(model, **question, curve=False)  # type: ignore[arg-type]
     fleets = (answer.answer, answer.cheapest, *answer.candidates)
     costs = [float(one.cost_per_hour.amount) for one in fleets if one.price_age_days <= OLD_DAYS]  # A plan uses no older prices.
-    assert float(plan.cost_per_hour.amount) <= TOLERANCE * min(costs), (model, question)
+    planned = float(plan.cost_per_hour.amount)
+    assert planned <= TOLERANCE * min(costs), (model, question)
+    if len(plan.groups) == 1:  # A fleet of several kinds of machines is one that only a plan can have.
+        assert min(costs) <= TOLERANCE * planned, (model, question)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_no_recommended_fleet_is_cheaper_than_the_plan(seed: int) -> None:
-    _plan_is_no_dearer(seed)
+def test_neither_the_recommended_fleet_nor_the_plan_is_cheaper(seed: int) -> None:
+    _neither_is_dearer(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 200))
-def test_no_recommended_fleet_of_many_questions_is_cheaper_than_the_plan(seed: int) -> None:
-    _plan_is_no_dearer(seed)
+def test_neither_is_cheaper_on_many_questions(seed: int) -> None:
+    _neither_is_dearer(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
-def test_no_recommended_fleet_of_short_inputs_is_cheaper_than_the_plan(seed: int) -> None:
-    _plan_is_no_dearer(seed, short=True)
+def test_neither_is_cheaper_on_short_inputs(seed: int) -> None:
+    _neither_is_dearer(seed, short=True)
 
 
 def test_a_service_is_planned_on_the_sellers_and_precisions_that_are_recommended_for_it() -> None:

@@ -27,8 +27,10 @@ def test_every_verb_prints_a_vllm_line_with_its_estimate(argv: tuple[str, ...], 
     assert reply.code == 0, reply.err
     *head, line = reply.out.splitlines()
     quantised = argv[0] == "plan"  # It chooses int8, which vLLM does not make from the published weights.
-    assert line.startswith(f"vllm serve {'path/to/' if quantised else ''}meta-llama/Llama-3.1-")
-    assert quantised != ("--dtype=" in line or "--quantization=" in line)
+    published = argv[0] == "recommend"  # It chooses fp8, in which the catalog lists a checkpoint.
+    owner = "RedHatAI/Meta-" if published else "path/to/meta-llama/" if quantised else "meta-llama/"
+    assert line.startswith(f"vllm serve {owner}Llama-3.1-")
+    assert (quantised or published) != ("--dtype=" in line or "--quantization=" in line)
     assert all(word in line for word in words)
     assert head[0] == "#!/bin/sh"
     assert all(one.startswith("#") for one in head)

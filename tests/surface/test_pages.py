@@ -97,10 +97,10 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
     html = unescape(page("fit", location.partition("?")[2]).body.decode())
     assert "“does gpt2 fit a T4 in Seoul”. These words changed nothing in the answer: seoul." in html
-    reply = page("start", "q=train+resnet50+in+3+months")
+    reply = page("start", "q=train+resnet50+in+3+quarters")
     assert reply.status == 400
     html = unescape(reply.body.decode())
-    assert "not understood: 3 months" in html
+    assert "not understood: 3 quarters" in html
     assert "--" not in re.findall(r'role="alert".*?</', html, re.S)[0]
 
 

@@ -33,6 +33,7 @@ _SECONDS = {
     "mo": Decimal(730 * 3600),  # Clouds bill a month as 730 hours and a year as 8,760 hours.
     "y": Decimal(8760 * 3600),
 }
+_WATTS = {"w": 1, "kw": 1000, "mw": 1_000_000, "watts": 1, "kilowatts": 1000}
 _WORDS = {"sec": "s", "second": "s", "minute": "min", "hr": "h", "hour": "h", "day": "d", "week": "w", "month": "mo", "year": "y"}
 _SECONDS |= {name + plural: _SECONDS[short] for name, short in _WORDS.items() for plural in ("", "s")}
 _PER = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
@@ -67,6 +68,15 @@ def parse_bandwidth(text: str) -> int:
     3350000000000
     """
     return int(_scaled(text, "bandwidth", _BYTES, "s"))
+
+
+def parse_watts(text: str) -> float:
+    """Parse a power with its unit into watts.
+
+    >>> parse_watts("3kW"), parse_watts("450 W")
+    (3000.0, 450.0)
+    """
+    return float(_scaled(text, "power", _WATTS))
 
 
 def parse_seconds(text: str) -> float:

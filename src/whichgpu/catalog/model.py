@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -56,6 +57,7 @@ def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]
     return tuple(dict.fromkeys((id, name, *aliases, *bare)))
 
 
+@lru_cache(maxsize=16384)
 def model_key(name: str) -> str:
     """Normalise a model's name: no case, blanks or punctuation except dots, since OPT 1.3B is not OPT 13B.
 

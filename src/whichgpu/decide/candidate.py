@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -56,6 +57,7 @@ class Candidate(msgspec.Struct, frozen=True):
     gpus: int | float  # of all replicas; less than one for a slice
     copies: int
     machines: int
+    watts: float | None  # power of the GPUs at their limit and of their machines; None if unknown
     instance: str
     provider: str
     region: str
@@ -161,6 +163,7 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
     return Candidate(
         gpu=group.gpu.id, gpu_name=group.gpu.name, gpu_memory=group.gpu.memory_label,
         gpus=_whole(float(candidates.gpus[at])), copies=copies, machines=group.machines * copies,
+        watts=watts if isfinite(watts := float(candidates.watts[at])) else None,
         instance=table.word("instance", row), provider=table.word("provider", row), region=table.word("region", row),
         term=table.word("term", row), payment=table.word("payment", row) or None, precision=one.precision, parallel=one.parallel,
         batch=one.batch, micro_batch=one.micro_batch, accumulation=one.accumulation, checkpointing=one.checkpointing,

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.live.overlay import NAME as OWN_PRICES
 from whichgpu.decide.configurations.capacity_bound import expected_latency
-from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import QUALITY_RANK, TIME_WEIGHT, Constraints, Rank
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market, age_factor, outdated_offers
 from whichgpu.decide.own_offers import OWNED
 from whichgpu.decide.work import Work
+from whichgpu.price.own import rated_watts
 from whichgpu.price.run import OfferTerms, RunCost, RunSettings, run_cost
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS
@@ -36,7 +37,6 @@ SERVER_SEGMENT = "datacenter"
 # Engines that run as well on GPUs without CUDA. Others need builds of FlashAttention, bitsandbytes or Triton, which ROCm has late
 # and for few desktop cards.
 PORTABLE_ENGINES = ("llama.cpp", "mlx")
-MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, not `recommend`.
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -62,6 +62,7 @@ class Candidates(msgspec.Struct, frozen=True):
     outdated: Bools  # whether the price of a service, or the spot price of a run, was last seen over half a year ago
     below_quality: Bools  # whether GPUs of the user's own hold the model only in a precision that costs too much quality
     outdated_lead: float  # factor by which an outdated candidate must be better than fresher ones to come before them
+    watts: Floats  # power of the GPUs at their limit and of their machines; infinite if unknown
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
     risky: Bools | None = None  # whether a limit is missed with slow steps; None if risk does not decide
     slow: RunCost | None = None  # cost and hours of runs with slow steps, by which they are compared at low risk
@@ -171,6 +172,7 @@ class JoinedOffers(msgspec.Struct, frozen=True):
     offer: Ints
     machines: Floats  # machines of one replica
     gpus: Floats  # GPUs of one replica
+    watts: Floats  # power of one replica
     terms: OfferTerms
     missed: dict[str, Bools]
     age_factor: Floats
@@ -209,7 +211,10 @@ class CandidateJoin:
         if serving and workload.rate is not None:  # A service delivers the throughput of its load, not the maximum.
             done = np.full(len(group), workload.rate * (float(workload.seq_out or 1) if work.unit == "tokens" else 1.0))
         spent = _spent(constraints, groups, group, run, per_hour, gpus)
+        watts = offers.watts * replicas
         missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years) | offers.missed
+        if constraints.max_watts is not None and (above := watts > constraints.max_watts * (1 + 1e-9)).any():
+            missed["power"] = above
         if (many := replicas > MAX_REPLICAS).any():
             missed["copies"] = many
         if (above := machines > market.max_machines[offer]).any():
@@ -221,7 +226,7 @@ class CandidateJoin:
             considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
             run_settings=constraints.run_settings, age_factor=offers.age_factor, poorly_supported=offers.poorly_supported,
             outdated=offers.outdated, outdated_lead=np.inf if workload.rate is not None else OUTDATED_LEAD,
-            below_quality=offers.below_quality, spent=spent,
+            below_quality=offers.below_quality, watts=watts, spent=spent,
         )  # fmt: skip
 
     def _group_values(self, configurations: tuple[Configuration | None, ...]) -> Floats:
@@ -245,6 +250,7 @@ class CandidateJoin:
         group, offer = groups.group_of[pairs], groups.offer_of[pairs]
         machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group]
         below, powered = _below_quality(constraints, groups, group), _powered(market)[offer]
+        watts = [rated_watts(one.gpu.tdp_watts, one.size, one.machines) for one in groups.groups]
         missed = {
             "spot-service": (market.terms[offer] == "spot") & (workload.serving and "spot" not in constraints.terms),
             "seller": unreliable_offers(constraints, market, groups, group, offer),
@@ -252,7 +258,8 @@ class CandidateJoin:
         }
         return JoinedOffers(
             group=group, offer=offer, machines=machines,
-            gpus=np.array([one.size for one in groups.groups] or [1], dtype=float)[group], terms=self.terms.at(offer, machines),
+            gpus=np.array([one.size for one in groups.groups] or [1], dtype=float)[group],
+            watts=np.array(watts or [0.0])[group], terms=self.terms.at(offer, machines),
             missed={name: lost for name, lost in missed.items() if lost.any()},
             age_factor=age_factor(workload.rate is not None, market, offer),
             poorly_supported=_poorly_supported(workload, groups, group),

@@ -14,7 +14,7 @@ from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_typed_money
 from whichgpu.base.names import split_count, unknown_word
-from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
+from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds, parse_watts
 from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
@@ -126,12 +126,25 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
+        api_prices=_api_prices(query.api_price, currency, exchanger),
+        max_watts=parse_watts(query.max_power) if isinstance(query.max_power, str) else query.max_power,
         rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
         quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
         currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
         quotas=read_quotas(Path(query.quota_file)) if query.quota_file else (),
         duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip
+
+
+def _api_prices(text: str | None, currency: str, exchanger: Exchanger) -> tuple[float, float] | None:
+    """Return the prices of a million input and output tokens; one price is that of both."""
+    if text is None:
+        return None
+    prices = [parse_typed_money(part, currency)[0] for part in text.split(",")]
+    if len(prices) > 2:
+        raise invalid_value("api_price", text, msg("wants.api-price"))
+    amounts = [float(exchanger.convert(Money(one.amount, exchanger.check(one.currency)), currency)[0].amount) for one in prices]
+    return amounts[0], amounts[-1]
 
 
 def _run_settings(query: Requirements) -> RunSettings:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 import numpy as np
 from msgspec.structs import replace
 
+from whichgpu.base.lru import LruCache
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
+from whichgpu.decide.configurations.evaluate import Cached, group_key, request_key
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.question import EvaluatedQuestion
@@ -28,6 +30,9 @@ from whichgpu.workload.workload import Workload
 MAX_TRAINING_GROUPS = 24  # Groups refined in training at most: enough for all listed rows (assumed).
 MAX_GROUPS = 40  # Groups refined at most for inference; further groups of a service are not displayed (assumed).
 AHEAD = 32  # This many leading groups get bounds by formulas at once, since they would be refined next.
+
+# Bounded, simulated and completed results of groups of GPUs: a question is often repeated with another ranking or provider.
+_SERVED = LruCache[Cached](1024)
 
 Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Type of a function that selects which candidates of a ranking to refine.
 Passes = Iterator[tuple[list[GroupResult], Leaders]]
@@ -133,6 +138,7 @@ class ServingRefiner(Refiner):
 
         super().__init__(screened)
         self._simulator = Simulator(self.request, screened.risk)
+        self._key = request_key(self.request), screened.risk
         self._bounded: set[int] = set()
         self._ahead = AHEAD
 
@@ -149,17 +155,31 @@ class ServingRefiner(Refiner):
             first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()
             new = {at: one for at, one in (left | self._screened(first)).items() if at not in self._bounded}
             self._bounded |= new.keys()
-            return {at: self._simulator.bounded(self.groups[at], one) for at, one in new.items()}
+            return self._cached(self._simulator.bounded, new)
         left = dict(list(left.items())[: MAX_GROUPS - len(self.done)])
-        self._simulator.prepare((self.groups[at], one) for at, one in left.items())
-        simulated = {at: self._simulator.simulated(self.groups[at], one) for at, one in left.items()}
+        simulated = self._cached(self._simulator.simulated, left, self._simulator.prepare)
         self.done |= simulated
         return simulated
 
     def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
         """Return simulated results with the highest request rate that each group sustains, by index of the group of GPUs."""
         simulated = {at: one for at in groups if isinstance(one := self.done.get(at), Configuration)}
-        return {at: self._simulator.completed(self.groups[at], one) for at, one in simulated.items()}
+        return self._cached(self._simulator.completed, simulated, self._simulator.prepare)
+
+    def _cached(
+        self, evaluate: Callable[[Group, Configuration], GroupResult], configurations: dict[int, Configuration],
+        prepare: Callable[[Iterable[tuple[Group, Configuration]]], None] = lambda _: None,
+    ) -> dict[int, GroupResult]:  # fmt: skip
+        """Return the evaluated configuration of each group of GPUs; those not cached are prepared together."""
+        keys = {at: (evaluate.__name__, self._key, group_key(self.groups[at]), one) for at, one in configurations.items()}
+        cached = {at: _SERVED.peek(key) for at, key in keys.items()}  # All are read first, since storing one may evict others.
+        prepare((self.groups[at], configurations[at]) for at, entry in cached.items() if entry is None)
+        results: dict[int, GroupResult] = {}
+        for at, entry in cached.items():
+            entry = entry or ((evaluate(self.groups[at], configurations[at]),), (self.request, self.groups[at]))
+            _SERVED.put(keys[at], entry)
+            results[at] = entry[0][0]
+        return results
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
         """Return the candidates of a ranking whose groups of GPUs were simulated, so that their rates are comparable."""

@@ -9,14 +9,14 @@ import numpy as np
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
-from whichgpu.decide.candidates import MAX_REPLICAS, Bools, Candidates
-from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
+from whichgpu.decide.candidates import Bools, Candidates
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, GroupResult, Infeasibility
 from whichgpu.decide.constraints import Constraints
 from whichgpu.price.table import Floats, Ints
 
 Order = Callable[[Candidates], Ints]
 Rank = Callable[[Order], tuple[Candidates, Ints]]  # A function that sorts candidates and evaluates the first exactly.
-NUMERIC_LIMITS = ("budget", "deadline", "copies", "gpus-in-all")
+NUMERIC_LIMITS = ("budget", "deadline", "copies", "gpus-in-all", "power")
 WAIVABLE_LIMITS = ("quality", "seller", "commitment", "spot-service")  # These limits can only be dropped, not moved.
 MONEY_AND_TIME = ("budget", "deadline")
 
@@ -56,7 +56,8 @@ def nearest_both_first(constraints: Constraints) -> Order:
 def _limited(name: str, candidates: Candidates, constraints: Constraints) -> Floats:
     """Return, for every candidate, the value that the named limit is compared with; smaller is nearer to passing."""
     if name != "gpus-in-all" or constraints.gpus is None:
-        return {"deadline": candidates.run_cost.hours, "copies": candidates.copies}.get(name, candidates.spent)
+        values = {"deadline": candidates.run_cost.hours, "copies": candidates.copies, "power": candidates.watts}
+        return values.get(name, candidates.spent)
     low, high = constraints.gpus
     return np.maximum(candidates.gpus / max(high, 1e-9), low / np.maximum(candidates.gpus, 1e-9))
 
@@ -83,6 +84,8 @@ def smallest_change(name: str, constraints: Constraints, rate: float | None, ran
     best = int(order[0])
     if name == "copies":
         return msg("relax.copies", rate=f"{round_down((rate or 0.0) * MAX_REPLICAS / float(candidates.copies[best]))}/s")
+    if name == "power":
+        return msg("relax.power", value=f"{round_up(float(candidates.watts[best]) / 1000)}kW")
     if name == "gpus-in-all":
         low, high = constraints.gpus or constraints.span
         count = float(candidates.gpus[best])

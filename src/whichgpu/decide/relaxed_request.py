@@ -20,7 +20,7 @@ from whichgpu.workload.workload import KINDS
 REQUIREMENTS = field_defaults(Requirements)
 MAX_TRIALS = 3  # Most relaxations that are tried as a request.
 # Fields that a relaxation with a new value changes, by the end of its message id.
-CHANGED_FIELDS = {"budget": "budget", "deadline": "deadline", "gpus": "gpus", "precision": "precision"}
+CHANGED_FIELDS = {"budget": "budget", "deadline": "deadline", "gpus": "gpus", "power": "max_power", "precision": "precision"}
 
 
 def relaxed_request(

@@ -71,9 +71,11 @@ def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) ->
 
     At most two are of one GPU, so that other GPUs can be compared, unless there are no others.
     """
-    best: dict[tuple[str, float], int] = {}
-    for at in order.tolist():
-        best.setdefault((groups.groups[int(candidates.group[at])].gpu.id, float(candidates.gpus[at])), at)
+    ids: dict[str, int] = {}
+    number = np.array([ids.setdefault(group.gpu.id, len(ids)) for group in groups.groups] or [0])
+    keys = number[candidates.group[order]] + len(ids) * candidates.gpus[order]
+    firsts = order[np.sort(np.unique(keys, return_index=True)[1])].tolist()
+    best = {(groups.groups[int(candidates.group[at])].gpu.id, float(candidates.gpus[at])): at for at in firsts}
     counts = Counter[str]()
     first: list[int] = []
     more: list[int] = []

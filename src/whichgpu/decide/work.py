@@ -47,7 +47,7 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
     if workload.steps is not None:
         return Work(float(workload.steps) * float(workload.batch or 1) * length, unit, None, False, epoch)
     if epoch is not None:
-        return Work(epoch * epochs, unit, None, False, epoch)
+        return Work(epoch * epochs, unit, None, False, epoch if workload.training else None)
     if workload.traits.offline:
         return Work((PICTURES if pictures else ANSWERS if language else SAMPLES) * length, unit, None, True)
     epoch = (FINETUNE_TOKENS if workload.traits.finetuning else TRAIN_TOKENS) if language else IMAGES

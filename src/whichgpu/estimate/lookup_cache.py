@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from whichgpu.base.lru import LruCache
 from whichgpu.base.names import split_count
 from whichgpu.catalog.find import exact_instances, find_gpu, gpus_named
 from whichgpu.catalog.gpu import Gpu
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     OwnMeasurements = Callable[[Catalog], Mapping[str, tuple[OwnCorrections, ...]]]
 
 T = TypeVar("T")
+_EQUAL_SHAPES = LruCache[Shape](64)  # One object stands for all equal shapes: results are cached under the `id()` of a shape.
 MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name any number of configs.
 
 
@@ -70,9 +72,9 @@ class LookupCache:
     def shape_for(self, workload: Workload) -> Shape:
         """Return the layer sizes (shape) of a workload's model, without its output head if the task computes no logits."""
         shape = self.with_draft(self.shape(workload.model), workload)
-        if workload.traits.logits != "none" or not isinstance(shape, Transformer):
-            return shape
-        return _cached(self._shapes, f"{workload.model!r} without head", lambda: replace(shape, head=False))
+        if workload.traits.logits == "none" and isinstance(shape, Transformer):
+            shape = replace(shape, head=False)
+        return _EQUAL_SHAPES.get(shape, lambda: shape)
 
     def with_draft(self, shape: Shape, workload: Workload) -> Shape:
         """Return a model's shape with the network that drafts for it in speculative decoding, if there is one."""

@@ -5,6 +5,8 @@ Every input is the user's or a default marked as such; answers show how the resu
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 from msgspec.structs import replace
 
@@ -31,6 +33,15 @@ def owned_gpu_hour(watts: float | None, gpus: int, power_price: float) -> float:
     0.06675
     """
     return ((watts or HOST_WATTS) * LOAD + HOST_WATTS / min(gpus, MACHINE_GPUS)) / 1000.0 * power_price
+
+
+def rated_watts(watts: float | None, gpus: float, machines: float) -> float:
+    """Return the power of GPUs at their limit (`watts` each) and of their machines; infinite if the GPU's is unknown.
+
+    >>> rated_watts(700.0, 8, 1), rated_watts(None, 8, 1)
+    (5750.0, inf)
+    """
+    return inf if watts is None else watts * gpus + HOST_WATTS * machines
 
 
 class OwnershipCosts(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.decide.configurations.precision_choices import quality_of
 
+MAX_MEASURED_COST = 2.0  # A measured candidate is named if it costs at most this many times as much as the answer (assumed).
 CLEARLY_SAFER = 0.05  # A candidate that is this much likelier than the answer to keep its limits is named (assumed).
 # Reasons that name a candidate which costs less than the answer.
 CHEAPER_REASONS = (
@@ -253,8 +254,8 @@ def uncertainty_lines(answer: RecommendAnswer) -> list[Message]:
     if safest.keeps_limits >= best.keeps_limits + CLEARLY_SAFER:
         shares = {"share": f"{safest.keeps_limits:.0%}", "other": f"{best.keeps_limits:.0%}"}
         lines.append(msg("recommend.safest", safest=candidate_summary(safest, kind), **shares))
-    if answer.measured is not None:
-        cost, other = (float(one.expected_cost.amount) for one in (answer.answer, answer.measured))
+    cost = float(best.expected_cost.amount)
+    if answer.measured is not None and (other := float(answer.measured.expected_cost.amount)) <= cost * MAX_MEASURED_COST:
         values = {"gpu": answer.answer.gpu_name, "measured": candidate_summary(answer.measured, kind)}
         axes = tuple(msg(f"axis.{axis}") for axis in answer.answer.new_on)
         id = "recommend.measured" if other > cost else "recommend.measured-cheaper"

@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.sentence_rules import RULES, TRAINING
+from whichgpu.surface.sentence_rules import READ, RULES, TRAINING
 from whichgpu.workload.models import built_in_member
 
 MIN_WORDS = 3  # Fewer words are a mistyped command, not a sentence.
 ABOUT_GPUS = re.compile(
-    r"\b(gpus?|graphics|cards?|hardware|machine|rent|buy|run|(pre-?)?train(ing)?|fine-?tun\w*|serv(e|ing)|chat|fits?|generate)\b"
+    r"\b(gpus?|v?ram|graphics|cards?|hardware|machine|rent|buy|run|(pre-?)?train(ing)?|fine-?tun\w*|serv(e|ing)|chat|fits?"
+    r"|generate)\b"
 )
-FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b")
+FIT = re.compile(r"\b(does|do|will|can|would|fits?)\b.*\bfits?\b|^fits?\b|\bhow (much|many gb of) (v?ram|(gpu )?memory)\b")
 ASKS_WHETHER = re.compile(r"(can|could|will|would) (i|we|you|my|our|an?|one|it|this)\b")  # With a GPU: whether it fits.
 PRICES = re.compile(r"\bprices?\b.*\b(history|trends?|over time|of|for)\b|\bhow much (is|does|are|do)\b")
 COMPARE = re.compile(r"\b(compare|comparison|versus|vs)\b")
@@ -25,8 +26,17 @@ TASKS = (
     (FIT, "fit"),
     (re.compile(r"\b(fine-?tun\w*|q?lora)\b"), "finetune"),
     (re.compile(r"\b(pre-?)?train(ing)?\b"), "train"),
-    (re.compile(r"\b(images?|pictures?|stable[ -]diffusion|sdxl|flux|draw\w*)\b"), "images"),
-    (re.compile(r"\b(serve|serving)\b"), "serve"),
+    (re.compile(r"\b(images?|pictures?|photos?|stable[ -]diffusion|sdxl|flux|draw\w*|videos?)\b"), "images"),
+    (re.compile(r"\bhours? of (audio|speech|recordings?)\b"), "batch"),
+    (re.compile(r"\b(embed\w*)\b"), "embed"),
+    (re.compile(r"\b(transcri\w+|speech to text)\b"), "transcribe"),
+    (
+        re.compile(
+            r"\b(serve|serving|host(ing)?|deploy\w*|rps|qps|tpot|ttft|(a|1|all|whole) year)\b"
+            r"|\b(requests?|req|queries)( ?/ ?| an? | per )s"
+        ),
+        "serve",
+    ),
     (re.compile(r"\b(batch|offline|prompts)\b|\d( ?([kmb]|thousand|[mb]illion))? requests\b(?! ?(/|an?\b|per\b))"), "batch"),
     (re.compile(r"\b(service|api|requests?|team|people|users|employees)\b"), "serve"),
     (re.compile(r"\b(chat\w*|llms?|inference|talk|assistant|language models?|run)\b"), "chat"),
@@ -42,14 +52,32 @@ CURRENCIES = {
     "£": "gbp",
     "gbp": "gbp",
     "pound": "gbp",
+    "₩": "krw",
+    "krw": "krw",
+    "won": "krw",
+    "vnd": "vnd",
+    "dong": "vnd",
+    "cny": "cny",
+    "rmb": "cny",
+    "yuan": "cny",
+    "jpy": "jpy",
+    "yen": "jpy",
+    "inr": "inr",
+    "rupee": "inr",
 }
 MONEY = re.compile(
-    r"(?P<sign>[$€£])?\s?(?P<amount>\d[\d,.]*)\s?(?P<thousand>k\b)?\s?(?P<currency>dollars?|usd|euros?|eur|pounds?|gbp|[$€£])?"
+    r"(?P<sign>[$€£₩])?\s?(?P<amount>\d[\d,.]*)\s?((?P<thousand>k|thousand)\b|(?P<million>m|million)\b)?\s?"
+    rf"(?P<currency>(?:{'|'.join(name for name in CURRENCIES if name.isalpha())})s?\b|[$€£₩])?"
     r"(\s?(/|an?|per)\s?(?P<per>hour|h|month)\b)?"
 )
 SIZE = re.compile(r"\b\d+(?:\.\d+)?b\b")
 OWNING = re.compile(r"\b(buy|purchase|home|desktop|cards?)\b")
 PICTURES = "stable-diffusion-xl"  # The model of a question about pictures that names none.
+COMMON = "llama-3.1-8b"  # The model of a question about LoRA, QLoRA or a chat within a budget that names none.
+ADAPTERS = re.compile(r"\bq?lora\b")
+ONE = re.compile(r"\bone(?= (thousand|[mb]illion|trillion|requests?|hours?|days?|weeks?|months?|years?|seconds?)\b)")
+LASTING = re.compile(r"\bfor an? (hour|day|week|month|year)\b")  # Prices are listed by the hour.
+ALWAYS = re.compile(r"\b24/7\b")  # A service runs all the time anyway.
 DIGITS = {word: str(n) for n, word in enumerate("two three four five six seven eight nine ten".split(), 2)}
 # A word of these left over is a condition that no rule has read, as is any word with a digit.
 QUANTITIES = re.compile(
@@ -59,14 +87,14 @@ QUANTITIES = re.compile(
 FILLERS = frozenset(
     "a an and any are at be best by can card cards cheapest could do does for from gpu gpus graphics hardware have how i in into"
     " is it its kind machine me mine model much my need needed of on one or our own per please rent run should that the them this"
-    " to under use using want we what which will with within would you your generate token tokens about around through".split()
+    " to under use using want we what what's which will with within would you your generate token tokens about around through as"
+    " full fully local way compare many company traffic less than get then via year".split()
 )
 OWNER = frozenset({"my", "our", "own", "have"})
 MAX_GPU_WORDS = 4  # Words of the longest name of a GPU, with its count.
 # Providers by names people write that the catalog lacks; the catalog's own for those whose id is an everyday word.
 PROVIDER_NAMES = {"amazon": "aws", "google": "gcp", "oracle": "oci", "digitalocean": "do"}
 EVERYDAY_PROVIDERS = frozenset({"do", "nvidia"})
-READ = "\0"  # Replaces in the text what has been read.
 
 
 class SentenceQuestion(NamedTuple):
@@ -85,6 +113,7 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     {'task': 'images', 'model': 'stable-diffusion-xl', 'buy': 'true', 'budget': '800usd'}
     """
     text = re.sub(r"\w+", lambda word: DIGITS.get(word[0], word[0]), " ".join(sentence.lower().split()).strip(" ?!."))
+    text = ALWAYS.sub("", ONE.sub("1", text))
     if len(text.split()) < MIN_WORDS:
         return None
     if PRICES.search(text) and (offers := _offers(text, catalog)):
@@ -93,7 +122,7 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     task, work = next(iter(tasks), None), next((name for name in tasks if name != "fit"), None)
     if COMPARE.search(text) and (comparison := _comparison(text, work, catalog)):
         return comparison
-    if not ABOUT_GPUS.search(text):
+    if not ABOUT_GPUS.search(text) and not (task and _names_work(text, catalog)):
         return None
     if task in FITTED and ASKS_WHETHER.match(text) and (fit := _fit(text, task, catalog)):
         return fit
@@ -101,10 +130,12 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     model = reader.named_model()
     is_owning, fields = bool(OWNING.search(text)), dict(reader.figures(task or "chat"))
     model = model or reader.sized_model()
-    # A model alone is for a chat with it.
-    if model is None and (task in (None, "fit") or (task == "chat" and not is_owning)):
+    # A model alone is for a chat with it; a GPU alone, for its price.
+    if model is None and task in (None, "fit"):
+        return _offers(text, catalog)
+    if model is None and task == "chat" and not is_owning and "budget" not in fields:
         return None
-    task, model = task or "chat", model or (PICTURES if task == "images" else None)
+    task, model = task or "chat", model or _usual_model(task, text)
     if task == "fit" and model:
         return SentenceQuestion("fit", {"model": model} | _training(work, text) | fields, reader.unread(), reader.ignored())
     if (is_owning and "owned" not in fields) or (
@@ -115,9 +146,16 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), reader.ignored())
 
 
+def _usual_model(task: str | None, text: str) -> str | None:
+    """Return the model that is meant if a sentence names none; None for a task that any model may have."""
+    if task == "images":
+        return PICTURES
+    return COMMON if task == "chat" or ADAPTERS.search(text) else None
+
+
 def _offers(text: str, catalog: Catalog) -> SentenceQuestion | None:
     """Return the question for the prices of the GPUs that a sentence names; None if it names a model, or no GPU."""
-    reader = _Reader(text, catalog)
+    reader = _Reader(LASTING.sub("", text), catalog)
     fields = {} if reader.named_model() else dict(reader.figures("fit"))
     return SentenceQuestion("offers", {"gpu": fields["gpu"]}, reader.unread(), ()) if "gpu" in fields else None
 
@@ -150,8 +188,14 @@ def _training(task: str | None, text: str) -> dict[str, str]:
     return {"task": task, **_adapter(text)} if task in TRAINING else {}
 
 
+def _names_work(text: str, catalog: Catalog) -> bool:
+    """Return whether a text names a model, its size, or a kind of adapter."""
+    reader = _Reader(text, catalog)
+    return bool(ADAPTERS.search(text) or reader.named_model() or reader.sized_model())
+
+
 def _adapter(text: str) -> dict[str, str]:
-    adapter = re.search(r"\bq?lora\b", text)
+    adapter = ADAPTERS.search(text)
     return {adapter[0]: "true"} if adapter else {}
 
 
@@ -208,7 +252,8 @@ class _Reader:
             return
         self._remove(money)
         currency = CURRENCIES[(money["sign"] or money["currency"]).rstrip("s")]
-        amount = float(money["amount"].rstrip(".,").replace(",", "")) * (1000 if money["thousand"] else 1)
+        factor = 1e6 if money["million"] else 1e3 if money["thousand"] else 1.0
+        amount = float(money["amount"].rstrip(".,").replace(",", "")) * factor
         per = {"hour": "/h", "h": "/h", "month": "/month"}.get(money["per"] or "", "")
         yield "budget", f"{amount:.15g}{currency}{per}"
 

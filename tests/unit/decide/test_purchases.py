@@ -53,6 +53,21 @@ def test_qlora_under_a_thousand_dollars_names_a_used_3090_and_why_not_small_card
     assert float(answer.answer.purchase.amount) <= 1000  # type: ignore[union-attr]
 
 
+def test_a_mac_that_the_question_names_is_compared_under_its_own_engine(catalog: Catalog) -> None:
+    query = Requirements(buy=True, mode="me", gpu="apple-m3-ultra,RTX 4090")
+    answer = recommend("serve", "qwen2.5-32b", query, DAY, catalog, own=False)
+    assert answer.answer.gpu == "rtx-4090"
+    assert [one.gpu.startswith("apple-m3-ultra") for one in answer.other_purchases] == [True]
+    assert answer.why_not == {}
+
+
+def test_cards_said_to_be_too_small_are_smaller_than_every_card_listed(catalog: Catalog) -> None:
+    query = Requirements(buy=True, min_memory="24GB")
+    answer = recommend("finetune", "mistral-7b", query, DAY, catalog, own=False, lora_rank=16)
+    assert "24 GB" in {one.gpu_memory for one in answer.candidates}
+    assert "recommend.too-small" not in {one.id for one in answer.left_out}
+
+
 def test_a_price_of_the_user_goes_before_an_observed_one(catalog: Catalog) -> None:
     query = Requirements(buy=True, mode="me", gpu="RTX 3090", price="RTX 3090=650usd")
     best = recommend("serve", "llama-3.1-70b", query, DAY, catalog, own=False).answer

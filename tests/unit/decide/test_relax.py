@@ -13,8 +13,7 @@ import pytest
 
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.decide.candidates import MAX_REPLICAS
-from whichgpu.decide.configurations.configuration import Infeasibility
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, Infeasibility
 from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.recommend import leader
 from whichgpu.decide.relax import (
@@ -30,7 +29,8 @@ DAY = date(2026, 10, 1)
 
 def candidates(missed: dict[str, list[bool]], **columns: list[float]) -> Any:
     """Three candidates, of groups 7, 8 and 9."""
-    fields = {"spent": [30.0, 20.0, 10.0], "copies": [1.0, 2.0, 3.0], "gpus": [1.0, 2.0, 4.0], "hours": [1.0, 2.0, 3.0]} | columns
+    fields = {"spent": [30.0, 20.0, 10.0], "copies": [1.0, 2.0, 3.0], "gpus": [1.0, 2.0, 4.0], "hours": [1.0, 2.0, 3.0]}
+    fields |= {"watts": [700.0, 1234.0, 2800.0]} | columns
     arrays = {name: np.array(values, dtype=float) for name, values in fields.items()}
     return SimpleNamespace(
         group=np.array([7, 8, 9]),
@@ -94,6 +94,12 @@ def test_replica_limit_is_relaxed_as_the_rate_it_sustains() -> None:
     evaluated = candidates({"copies": [True] * 3}, copies=[200.0, 128.0, 500.0])
     assert id_and_values(smallest_change("copies", constraints(), 100.0, ranked(evaluated))) == ("relax.copies", {"rate": "50/s"})
     assert MAX_REPLICAS == 64
+
+
+def test_a_power_is_raised_to_the_least_that_suffices() -> None:
+    evaluated = candidates({"power": [True] * 3, "budget": [True, False, False]})
+    change = smallest_change("power", constraints(max_watts=500.0), None, ranked(evaluated))
+    assert id_and_values(change) == ("relax.power", {"value": "1.24kW"})
 
 
 @pytest.mark.parametrize(("span", "value"), [((8.0, 16.0), "4..16"), ((3.0, 3.0), "3..4"), ((1.0, 1.0), "1..2")])

@@ -39,6 +39,16 @@ def test_a_service_keeps_its_objectives_at_low_risk_by_default() -> None:
     assert all(one.keeps_objective is not None for one in low.candidates)
 
 
+def test_a_fleet_without_a_margin_for_slow_steps_is_named_with_its_odds() -> None:
+    low, even = served(), served("even").answer
+    (message,) = (one for one in low.left_out if one.id == "recommend.at-estimate")
+    values = message.values
+    assert (values["gpu"], values["gpus"], values["provider"]) == (even.gpu_name, f"{even.gpus}x", even.provider)
+    assert values["percent"] == f"{100 * (even.keeps_objective or 0):.0f}"
+    assert not any(one.id.startswith("recommend.near-miss") for one in low.left_out)
+    assert not any(one.id == message.id for one in served("even").left_out)
+
+
 def test_expected_cost_counts_the_replicas_that_slow_steps_need() -> None:
     for one in (*served("even").candidates, *served().candidates):
         assert one.expected_cost.amount >= one.cost.amount * 999 / 1000

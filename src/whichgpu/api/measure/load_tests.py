@@ -35,12 +35,12 @@ CLAIM_FIELDS = ("model", "engine", "precision", "kv_precision", "attention", "im
 OWN_FIELDS = ("engine", "precision")  # What an engine's own benchmark knows better than the user.
 
 
-def is_load_test_file(path: Path) -> bool:
-    """Whether a file is the result of a load-testing tool, and not a record of `measure`."""
+def is_load_test_file(path: Path, is_described: bool) -> bool:
+    """Whether a file is to be read as the result of a load-testing tool, described by the user or not, and not as a record."""
     try:
-        return is_load_test(read_regular_file(path, records.MAX_RECORD_BYTES))
+        return is_load_test(read_regular_file(path, records.MAX_RECORD_BYTES), is_described)
     except OSError:
-        return False
+        return is_described
 
 
 def import_load_tests(

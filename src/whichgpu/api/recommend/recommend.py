@@ -12,18 +12,20 @@ from msgspec.structs import replace
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import Message
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.build_answer import AnswerBuilder
+from whichgpu.decide.answer.near_miss import smaller_fleets
 from whichgpu.decide.answer.purchases import best_unsupported, other_purchases
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.answer.safest import measured_alternative
 from whichgpu.decide.answer.ties import settle_tie
-from whichgpu.decide.candidate import Candidate
+from whichgpu.decide.candidate import Candidate, build_candidate
 from whichgpu.decide.candidates import PORTABLE_ENGINES, Candidates
 from whichgpu.decide.modes import mode_of
-from whichgpu.decide.question import ANY_MODEL, Question, trains_adapters
-from whichgpu.decide.recommend import rank_candidates
+from whichgpu.decide.question import ANY_MODEL, EvaluatedQuestion, Question, trains_adapters
+from whichgpu.decide.recommend import Order, rank_candidates
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import best_by_quality, distinct, shortlist
 from whichgpu.estimate.lookup_cache import LookupCache
@@ -109,7 +111,22 @@ def recommend_spelled(
     ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
     answer = AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
     others = (*answer.other_purchases, *_whole_computer(question))
-    return replace(answer, other_purchases=others, serve=_serve_command(answer, lookups))
+    gpus_to_buy = {one.gpu for one in others}
+    why_not = {gpu: why for gpu, why in answer.why_not.items() if not any(one.startswith(gpu) for one in gpus_to_buy)}
+    fewer = _with_smaller_fleet(answer, screened, order)
+    return replace(answer, other_purchases=others, why_not=why_not, left_out=fewer, serve=_serve_command(answer, lookups))
+
+
+def _with_smaller_fleet(answer: RecommendAnswer, screened: EvaluatedQuestion, order: Order) -> tuple[Message, ...]:
+    """Return what is not the answer, for several replicas also what would do without a margin for slow steps."""
+    if screened.risk != "low" or answer.answer.copies < 2:
+        return answer.left_out
+    screened = replace(screened, risk="even")
+    ranked = rank_candidates(screened, order)
+    if not len(ranked.order):
+        return answer.left_out
+    at_estimate = build_candidate(int(ranked.order[0]), ranked.candidates, screened)
+    return smaller_fleets(answer.answer, at_estimate, answer.left_out)
 
 
 def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
@@ -134,12 +151,16 @@ def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
 
 
 def _whole_computer(question: Question) -> tuple[Candidate, ...]:
-    """Return the best computer sold whole, such as a Mac, for one user's chat at home, under the engine that runs on it."""
+    """Return the best computer sold whole, such as a Mac, for one user's chat at home, under the engine that runs on it.
+
+    If the question names GPUs, only computers with one of them, of any memory, are meant.
+    """
     query, spelled = question.query, question.spelled
     chats_at_home = query.buy and question.modelled and mode_of(spelled.workload, query) == "me"
-    if not chats_at_home or query.gpu or "engine" in spelled.user_fields:
+    if not chats_at_home or "engine" in spelled.user_fields:
         return ()
-    names = whole_machines(question.day)
+    named_gpus = {id for ids in _named_gpus(query, question.lookups.catalog) for id in ids}
+    names = [name for name in whole_machines(question.day) if not query.gpu or name.startswith(tuple(named_gpus))]
     if not names:
         return ()
     tpot = spelled.workload.tpot_max or READING_TPOT

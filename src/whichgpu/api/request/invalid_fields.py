@@ -13,7 +13,7 @@ from whichgpu.base.errors import InvalidFields, WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.money import parse_typed_money
 from whichgpu.base.names import split_count
-from whichgpu.base.units import parse_bytes, parse_seconds
+from whichgpu.base.units import parse_bytes, parse_seconds, parse_watts
 from whichgpu.catalog.currency import DOLLAR
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus
 from whichgpu.catalog.places.distance import city_point
@@ -27,7 +27,7 @@ from whichgpu.workload.kinds import ModelValue
 Lookup = Callable[[Catalog, str], object]
 # Parsers of amounts by their base unit; money has none.
 AMOUNTS: Mapping[str, Callable[[str], object]] = {
-    "s": parse_seconds, "B": parse_bytes, "": lambda text: parse_typed_money(text, DOLLAR),
+    "s": parse_seconds, "B": parse_bytes, "W": parse_watts, "": lambda text: parse_typed_money(text, DOLLAR),
 }  # fmt: skip
 # Lookups of names by the list that completes them, and by the field.
 BY_LIST: Mapping[str, Lookup] = {

@@ -14,6 +14,7 @@ from whichgpu.catalog.host import Instance, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
 from whichgpu.decide.answer.adapters import qlora_note
+from whichgpu.decide.answer.api_costs import api_comparison
 from whichgpu.decide.answer.host_fit import build_advice, host_advice
 from whichgpu.decide.answer.longest_context import longest_context
 from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
@@ -41,6 +42,7 @@ from whichgpu.decide.answer.sentences import (
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.answer.workload_reasons import machine_too_small, workload_reasons
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
+from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
@@ -127,6 +129,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
                 *(machine_too_small(best, self.ranked, screened) if modelled else ()),
                 *near_misses(best, [rows[at] for at in picked.listed], request.workload.rate),
                 *commitments(best, [rows[at] for at in picked.listed], screened.work),
+                *api_comparison(best, request.workload, screened.work, screened.selection.constraints.api_prices),
             ),
             precisions=steps, any_seller=self._any_seller(best),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
@@ -138,7 +141,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
                 *warnings(best, group.gpu, engine, request.workload), *self._cards_alone(best),
                 *(() if request.workload.training else quantisation_warnings(request.shape, best.precision)),
-                *self._remarks(best), *missing_commitments([rows[at] for at in picked.listed], screened.work)),
+                *self._remarks(best, configuration), *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,
             sources=self._sources(rows.values(), missing, steps), verify=verify, verify_note=verify_note,
             narrow=self._narrow(best, verify, verify_note),
@@ -185,7 +188,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         id = "recommend.may-cost-list" if card.basis == "list" else "recommend.cards-alone"
         return (msg(id, host=format_amount(host.amount), currency=host.currency),)
 
-    def _remarks(self, best: Candidate) -> tuple[Message, ...]:
+    def _remarks(self, best: Candidate, configuration: Configuration) -> tuple[Message, ...]:
         """Return notes on flags without effect, limits missed at the slow end of the 90% range, and few simulated requests."""
         request, workload = self.screened.request, self.screened.request.workload
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
@@ -193,7 +196,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             *denoiser_note(workload, request.shape),
             *(unused(workload, request.shape, request.stated) if self._modelled else ()),
             *beyond_context(tokens, request.shape),
-            *long_inputs(workload, self._modelled),
+            *long_inputs(best, workload, configuration.prefill),
             *(qlora_note(request) if self._modelled else ()),
             *near_limits(best, self.screened.selection.constraints, self.screened.work, workload),
         )
@@ -218,6 +221,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         because = explain.reasons(one, other, request.workload, self._serving, self._memory_reason(one), billed, every)
         group, _ = group_at(at, self.ranked.candidates, self.screened)
         more = tuple(workload_reasons(one, request, group)) if self._modelled else ()
+        limit = self.screened.selection.constraints.max_watts
+        if limit is not None and one.watts is not None:
+            more = (*more, msg("because.power", power=f"{one.watts:,.0f}", limit=f"{limit:,.0f}"))
         return replace(one, because=(because[0], *more, *because[1:]))
 
     def _memory_reason(self, one: Candidate) -> Message:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_memory
+from whichgpu.base.units import format_amount, format_memory
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Infeasibility
+from whichgpu.decide.configurations.configuration import Configuration, Infeasibility
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.recommend import RankedCandidates
@@ -47,13 +47,13 @@ def left_out(
     """Yield why cards with less memory, and cards that software supports badly, are not the answer; for purchases."""
     if best.purchase is None:
         return
-    small = [
-        group.gpu
-        for group, result in zip(screened.groups.groups, ranked.results, strict=True)
-        if isinstance(result, Infeasibility) and result.reason == "memory" and CUDA in group.gpu.supports
-    ]
-    needed = int(best.needed.value)
-    if too_small := [gpu for gpu in small if gpu.memory_marketed_bytes < needed]:
+    pairs = zip(screened.groups.groups, ranked.results, strict=True)
+    with_cuda = [(group.gpu, result) for group, result in pairs if CUDA in group.gpu.supports]
+    small = [gpu for gpu, result in with_cuda if isinstance(result, Infeasibility) and result.reason == "memory"]
+    holding = [(gpu, result) for gpu, result in with_cuda if isinstance(result, Configuration)]
+    needed = min((int(best.needed.value), *(result.need for _, result in holding)))
+    smallest = min((gpu.memory_marketed_bytes for gpu, _ in holding), default=needed)
+    if too_small := [gpu for gpu in small if gpu.memory_marketed_bytes < min(needed, smallest)]:
         largest = max(too_small, key=lambda gpu: gpu.memory_marketed_bytes)
         yield msg("recommend.too-small", memory=largest.memory_label, need=format_memory(needed))
     if unsupported is not None:
@@ -65,4 +65,4 @@ def left_out(
 
 def _price(one: Candidate) -> str:
     assert one.purchase is not None
-    return f"{one.purchase.amount:,.0f} {one.purchase.currency}"
+    return f"{format_amount(one.purchase.amount)} {one.purchase.currency}"

@@ -237,12 +237,17 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     return messages
 
 
-def long_inputs(workload: Workload, modelled: bool) -> tuple[Message, ...]:
-    """Return what lowers the cost of a service whose inputs are so much longer than its outputs that prefill decides."""
+def long_inputs(best: Candidate, workload: Workload, prefill: float) -> tuple[Message, ...]:
+    """Return what lowers the cost of a service whose inputs are so much longer than its outputs that prefill decides.
+
+    `prefill` is the seconds of one prompt's prefill on one replica.
+    """
     inputs, outputs = workload.seq_in or 0, max(1, workload.seq_out or 1)
-    if not modelled or workload.rate is None or inputs < LONG_INPUTS * outputs:
+    if workload.rate is None or not prefill or inputs < LONG_INPUTS * outputs:
         return ()
-    return (msg("recommend.long-inputs", ratio=significant(inputs / outputs, 2)),)
+    busy = workload.rate * prefill * best.parallel.tp * best.parallel.pp
+    values = {"ratio": significant(inputs / outputs, 2), "busy": significant(busy, 2), "gpus": f"{best.gpus:g}"}
+    return (msg("recommend.long-inputs", **values),)
 
 
 def missing_commitments(rows: Collection[Candidate], work: Work) -> tuple[Message, ...]:

@@ -12,6 +12,7 @@ from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
+MAX_REPLICAS = 64  # A service that needs more replicas is a case for `plan`, not `recommend`.
 # For each default precision, the precisions to try in this order, since a GPU may lack units for the first.
 FALLBACKS = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
 

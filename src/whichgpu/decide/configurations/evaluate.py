@@ -24,7 +24,7 @@ def best_configurations(request: WorkloadRequest, groups: Sequence[Group]) -> li
         return []
     if request.workload.generating and request.shape.is_generative:
         return _generation(request, groups)
-    key = _request_key(request), tuple(_group_key(group) for group in groups)
+    key = request_key(request), tuple(group_key(group) for group in groups)
     return list(_BY_GROUPS.get(key, lambda: (tuple(_steps(request, groups)), (request, groups)))[0])
 
 
@@ -33,8 +33,8 @@ def _generation(request: WorkloadRequest, groups: Sequence[Group]) -> list[Group
     from whichgpu.decide.configurations.generating import generate  # This import is deferred, since only generation needs it.
 
     rate = None if request.workload.rate is None else 1.0
-    work = _request_key(replace(request, workload=replace(request.workload, rate=rate)))
-    keys = [(work, _group_key(group)) for group in groups]
+    work = request_key(replace(request, workload=replace(request.workload, rate=rate)))
+    keys = [(work, group_key(group)) for group in groups]
     cached = [_BY_GROUP.peek(key) for key in keys]  # Cached results are all read first, since storing one may evict others.
     new = iter(generate(request, [group for group, one in zip(groups, cached, strict=True) if one is None]))
     results = [one or ((next(new),), (request, group)) for group, one in zip(groups, cached, strict=True)]
@@ -53,10 +53,11 @@ def _steps(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResul
     return evaluate_batches(request, groups)
 
 
-def _request_key(request: WorkloadRequest) -> Hashable:
+def request_key(request: WorkloadRequest) -> Hashable:
     """Return a cache key of a workload and its model; the model's shape replaces its name, which may be a whole config file."""
     return replace(request.workload, model=""), request.stated, id(request.shape), id(request.calibration)
 
 
-def _group_key(group: Group) -> Hashable:
+def group_key(group: Group) -> Hashable:
+    """Return a cache key of a group of GPUs: its GPUs, machines, links and precision."""
     return id(group.gpu), group.per_machine, group.machines, group.fabric, group.precision

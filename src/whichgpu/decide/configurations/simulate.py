@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from whichgpu.decide.configurations.bisection import highest_rate, least_count
 from whichgpu.decide.configurations.configuration import (
+    MAX_REPLICAS,
     Configuration,
     GroupResult,
     Infeasibility,
@@ -114,6 +115,8 @@ class Simulator:
         if fewest is None:
             return Infeasibility("latency", 0.0)
         replicas, one = fewest
+        if replicas > MAX_REPLICAS:
+            return self._with_replicas(one, replicas)
         latencies = self._simulation(group, one, replicas)
         assert latencies is not None
         if one.overrides == LimitOverrides():
@@ -192,7 +195,10 @@ class Simulator:
             return False
 
         start = min(fewest.values())
-        replicas = least_count(start, max(start, ceil(end * factor)), holds)
+        largest = max(start, ceil(end * factor))
+        replicas = least_count(start, min(largest, MAX_REPLICAS), holds) if start <= MAX_REPLICAS else None
+        if replicas is None and largest > MAX_REPLICAS and holds(largest):
+            return max(start, MAX_REPLICAS + 1), one  # No candidate may have as many, so their exact number does not matter.
         return None if replicas is None else (replicas, holding[replicas])
 
     def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:

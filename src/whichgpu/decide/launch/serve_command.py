@@ -22,6 +22,11 @@ WORKER_OPTIONS = {
     ("sglang", "prefill"): "--disaggregation-mode=prefill",
     ("sglang", "decode"): "--disaggregation-mode=decode",
 }
+# What the workers need besides, from https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html and SGLang's page above.
+WORKER_NEEDS = {
+    "vllm": "pip install nixl; on several machines VLLM_NIXL_SIDE_CHANNEL_HOST is each worker's own address",
+    "sglang": "pip install mooncake-transfer-engine",
+}
 HALF = ("bf16", "fp16", "f16")
 
 
@@ -136,8 +141,8 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
     notes += speculative_notes(options, record)
     if options.role != "both":
         notes.append(f"A {options.role} worker: a router sends each prompt to a prefill worker, then to a decode worker.")
-        if (engine, options.role) not in WORKER_OPTIONS:
-            notes.append(f"{record.name} sends KV caches as its own configuration says.")
+        needs = WORKER_NEEDS.get(engine, f"{record.name} does so as its own configuration says")
+        notes.append(f"The workers exchange KV caches: {needs}.")
     return notes
 
 

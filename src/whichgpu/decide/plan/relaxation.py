@@ -31,7 +31,7 @@ from whichgpu.decide.relax import rounded_up
 
 # Factors on the smallest objectives at which every bucket has a capacity; at 1 the simulated queue may still miss them.
 LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)
-LIMIT_STEPS = (1.25, 2.0)  # Factors on the smallest limits (GPUs, or one over the rate) with which the solver finds a plan.
+LIMIT_STEPS = (1.5, 2.5)  # Factors on the smallest limits (GPUs, or one over the rate) with which the solver finds a plan.
 FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Each is dropped alone, in this order.
 MAX_TRIALS = 12  # At most this many plans are tried for one refusal.
 MAX_PAIRS = 2  # At most this many first changes are combined with a second one.
@@ -73,7 +73,8 @@ def relaxed_refusal(
     if change is None:
         return no_answer(refusal)
     words, values, changed = change
-    others = [one.message for one in refusal.relaxations if one.message is not None and one.message != words]
+    moves = [one.message for one in refusal.relaxations if one.message is not None]
+    others = moves[moves.index(words) + 1 :] if words in moves else []  # Those before it were tried and give no answer.
     relaxation = {"change": values, "request": to_document(changed), "command": command(changed)}
     return no_answer(refusal, msg("hint.relax", ways=(words, *others)), relaxation)
 

@@ -310,7 +310,8 @@ def _estimated_server(request: WorkloadRequest, workload: Workload, gpu_pool: Gp
 
     objects = (request.shape, request.calibration, gpu_pool.gpu)
     key = (msgspec.json.encode(workload), tuple(map(id, objects)), gpu_pool.fabric, batch, longest)
-    return _SERVERS.get(key, make)[0]
+    # A copy, since a simulation fills in rows of the tables, and results are named by the tables' values.
+    return _SERVERS.get(key, make)[0].scaled(1.0)
 
 
 def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, replica: ReplicaCapacity) -> TimeRange:

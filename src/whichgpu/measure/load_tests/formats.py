@@ -62,16 +62,19 @@ def read_load_tests(content: bytes) -> Tests:
     return tuple(tests)
 
 
-def is_load_test(content: bytes) -> bool:
-    """Whether a file may be the result of a load-testing tool, and not a record of `measure`."""
+def is_load_test(content: bytes, is_described: bool = False) -> bool:
+    """Whether a file may be the result of a load-testing tool, and not a record of `measure`.
+
+    If the user describes the test (`is_described`), any file that is not a record may be.
+    """
     head = content.lstrip()[:1]
     if head == b"{":
         try:
             document = json.loads(content)
         except (ValueError, RecursionError):
-            return b"\n" in content.strip()  # One document per line, as SGLang writes.
+            return is_described or b"\n" in content.strip()  # One document per line, as SGLang writes.
         return not (isinstance(document, dict) and "where" in document and "digest" in document)
-    return head == b"[" or MLPERF_MARK.encode() in content or PRINTED_MARK.encode() in content
+    return is_described or head == b"[" or MLPERF_MARK.encode() in content or PRINTED_MARK.encode() in content
 
 
 def _documents(text: str) -> Sequence[Any]:

@@ -66,7 +66,7 @@ def measure(session: Session, request: Request) -> Answer:
     if path := values.get("imported"):
         from whichgpu.api.measure.load_tests import import_load_tests, is_load_test_file
 
-        if is_load_test_file(path):
+        if is_load_test_file(path, "verify" in values):
             claim = read_claim(values["verify"]) if "verify" in values else None
             return import_load_tests(path, claim, session.catalog, session.today, not values.get("no_keep"))
         if "verify" in values:

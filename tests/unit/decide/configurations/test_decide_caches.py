@@ -7,7 +7,8 @@ import pytest
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.configurations import replica_servers
+from whichgpu.decide import refine
+from whichgpu.decide.configurations import evaluate, replica_servers
 
 
 @pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 256))])
@@ -21,5 +22,6 @@ def test_answers_do_not_depend_on_cache_contents(size: int, monkeypatch: pytest.
 
     first = candidate_summaries()
     monkeypatch.setattr(replica_servers, "_STEP_TIMES", LruCache[replica_servers.CachedStepTimes](size))
+    monkeypatch.setattr(refine, "_SERVED", LruCache[evaluate.Cached](size))
     assert candidate_summaries() == first
     assert candidate_summaries() == first

@@ -26,6 +26,10 @@ OFFERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"provider": "aws", "instance": "p5.48xlarge", "region": "us-east-1", "machines": 1, "spot": True},
         ("--instance-type=p5.48xlarge", "--count=1", "--instance-market-options=MarketType=spot"),
     ),
+    "machines of AWS": (
+        {"provider": "aws", "instance": "g6.12xlarge", "region": "us-east-1", "machines": 2},
+        ("--region=us-east-1", "--instance-type=g6.12xlarge", "--count=2"),
+    ),
     "three machines": ({"machines": 3}, ("chat-l4-1", "chat-l4-2", "chat-l4-3", "--machine-type=g2-standard-24")),
     "GPUs attached": (
         {"instance": "n1+4xt4", "gpu": "t4", "machines": 2, "spot": True},

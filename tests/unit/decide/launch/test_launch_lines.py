@@ -304,6 +304,14 @@ def test_weights_in_a_file_are_brought_to_the_machine() -> None:
     assert "image_id to docker:ghcr.io/ggml-org/llama.cpp:server-cuda" in texts["skypilot"]
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_workers_say_how_they_exchange_kv_caches(engine: str) -> None:
+    decode = replace(OPTIONS, role="decode")
+    assert any("router" in note for note in serve_notes(decode, engine))
+    [note] = [note for note in serve_notes(decode, engine) if "exchange KV caches" in note]
+    assert ("SIDE_CHANNEL" in note, "pip install" in note) == (engine == "vllm", engine != "tensorrt-llm")
+
+
 def test_ollama_gets_its_environment_variables() -> None:
     (content,) = launch_files("ollama", LaunchPlan((replace(OPTIONS, kv_dtype="q8_0"),), "llama.cpp")).values()
     assert content.splitlines()[-1] == (

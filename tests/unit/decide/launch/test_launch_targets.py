@@ -198,12 +198,15 @@ def test_kubernetes_sends_requests_to_pods_that_are_ready_and_to_leaders_only() 
     [text] = launch_files("kubernetes", LaunchPlan((HINT,), "vllm")).values()
     replicas, service = yaml.safe_load_all(text)
     pod = replicas["spec"]["template"]
+    assert (replicas["kind"], replicas["spec"]["replicas"]) == ("Deployment", 3)
     assert service["spec"] == {"selector": pod["metadata"]["labels"], "ports": [{"port": 8000}]}
     [container] = pod["spec"]["containers"]
     assert container["readinessProbe"] == {"httpGet": {"path": "/health", "port": 8000}}
     assert container["env"][0]["valueFrom"]["secretKeyRef"]["optional"]
     [text] = launch_files("kubernetes", LaunchPlan((replace(HINT, nodes=2),), "vllm")).values()
     replicas, service = yaml.safe_load_all(text)
+    size = replicas["spec"]["leaderWorkerTemplate"]["size"]
+    assert (replicas["kind"], replicas["spec"]["replicas"], size) == ("LeaderWorkerSet", 3, 2)
     assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
     assert service["metadata"]["name"] != replicas["metadata"]["name"]  # The set has a service of its own name.
     assert "readinessProbe" not in replicas["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0]
@@ -224,7 +227,9 @@ def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_th
     assert taints <= {one["key"] for one in pods["spec"]["template"]["spec"]["tolerations"]}
     with pytest.raises(UsageError):
         launch_files("karpenter", LaunchPlan((HINT,), "vllm"))
-    spot = launch_files("karpenter", LaunchPlan((replace(offer, spot=True),), "vllm"))["chat-l4.yaml"]
+    on_spot = launch_files("karpenter", LaunchPlan((replace(offer, spot=True),), "vllm"))
+    assert '"karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]' in on_spot["chat-l4-nodes.yaml"]
+    spot = on_spot["chat-l4.yaml"]
     assert first_document(spot)["spec"]["template"]["spec"]["nodeSelector"] == {
         "node.kubernetes.io/instance-type": "g6.12xlarge",
         "karpenter.sh/capacity-type": "spot",

@@ -25,8 +25,8 @@ def test_each_limit_is_moved_a_little_before_any_is_moved_further() -> None:
     changes = [change for _, change, _ in relaxation._changes(refused, trials())]
     assert changes[:6] == [
         {"quota": {"L4": 5}}, {"rate": {"llama-3.1-8b": "4.97/s"}},
-        {"quota": {"L4": 7}}, {"rate": {"llama-3.1-8b": "3.98/s"}},
-        {"quota": {"L4": 10}}, {"rate": {"llama-3.1-8b": "2.49/s"}},
+        {"quota": {"L4": 8}}, {"rate": {"llama-3.1-8b": "3.32/s"}},
+        {"quota": {"L4": 13}}, {"rate": {"llama-3.1-8b": "1.99/s"}},
     ]  # fmt: skip
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import date
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from whichgpu.base.disk_cache import content_hash
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.plan.capacity import Roles, replica_capacities
+from whichgpu.decide.plan.capacity import Roles, one_sequence, replica_capacities
 from whichgpu.decide.plan.inputs import served_models
 from whichgpu.decide.plan.question import PlanQuestion, RequestedModel
+from whichgpu.decide.plan.simulate import _estimated_server
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.roles import step_times
 from whichgpu.decide.roles.step_times import replica_steps
@@ -51,6 +55,15 @@ def test_plans_at_other_rates_and_objectives_share_step_times_and_have_their_own
     longer = served(rate="1/s", seq_in="7000")
     other = replica_steps(longer.request, longer.request.workload, longer.traffic.buckets, KINDS)
     assert all(np.all(a.prefill > b.prefill) for a, b in zip(other, first, strict=True) if a and b)
+
+
+def test_an_engine_that_was_simulated_leaves_the_next_one_unchanged() -> None:
+    request, (gpu, fabric) = served(rate="1/s").request, KINDS[1]
+    pool: Any = SimpleNamespace(gpu=gpu, fabric=fabric)
+    first, second = (_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900) for _ in range(2))
+    name = content_hash([second])
+    first.run([(0.0, 700, 100, ()), (0.1, 700, 100, ())])
+    assert content_hash([_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900)]) == name
 
 
 @pytest.mark.parametrize("disaggregated", [False, True])

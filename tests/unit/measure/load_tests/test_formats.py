@@ -114,6 +114,13 @@ def test_a_loaded_server_gives_its_decode_step(document: object, tool: str, seco
     assert is_load_test((document if isinstance(document, str) else json.dumps(document)).encode())
 
 
+def test_files_that_the_user_describes_are_no_records_but_a_record() -> None:
+    assert not is_load_test(b"\0\1")
+    assert is_load_test(b"\0\1", is_described=True)
+    assert is_load_test(b"{broken", is_described=True)
+    assert not is_load_test(b'{"where": {}, "digest": ""}', is_described=True)
+
+
 def test_names_and_days_are_read_where_the_file_has_them() -> None:
     assert (read(VLLM).model, read(VLLM).engine, read(VLLM).day) == ("meta-llama/Llama-3.1-8B-Instruct", "vllm", "2026-11-01")
     assert (read(SGLANG).model, read(SGLANG).engine) == (None, "sglang")

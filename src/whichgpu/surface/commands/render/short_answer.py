@@ -38,8 +38,8 @@ STALE = "recommend.stale"  # The sentence says how old the price is.
 SAVINGS = ("recommend.long-inputs", "recommend.qlora", "recommend.no-commitment", "recommend.no-commitment-aws")
 # Reasons that come first, since the table does not say them.
 FIRST_REASONS = (
-    "because.break-even", "because.mfu", "because.cluster", "because.moe", "because.sequences", "because.pictures",
-    "because.pictures-guided", "because.pictures-fewer", "because.pictures-guided-fewer", "because.memory",
+    "because.power", "because.break-even", "because.mfu", "because.cluster", "because.moe", "because.sequences",
+    "because.pictures", "because.pictures-guided", "because.pictures-fewer", "because.pictures-guided-fewer", "because.memory",
     "because.memory-served", "because.memory-training",
 )  # fmt: skip
 # Assumptions without which the figures mean little: the length of a run, tokens of a request, the traffic.

@@ -59,7 +59,7 @@ def test_every_tool_computes_the_same_batch_and_layout(
     tp: int, pp: int, cp: int, dp: int, zero: int, micro: int, passes: int, precision: str
 ) -> None:
     gpus = tp * pp * cp * dp
-    layout = Parallel(dp=dp, tp=tp, pp=pp, cp=cp, zero=zero)
+    layout = Parallel(dp=dp, tp=tp, pp=pp, cp=cp, ep=dp, zero=zero)
     run = replace(RUN, gpus=gpus, nodes=1, parallel=layout, batch=micro * passes * dp, accumulation=passes, precision=precision)
     plan = TrainPlan(run)
     assert (run.micro_batch, run.replicas) == (micro, dp)
@@ -69,16 +69,18 @@ def test_every_tool_computes_the_same_batch_and_layout(
         deepspeed["train_micro_batch_size_per_gpu"] * deepspeed["gradient_accumulation_steps"] * dp
     )
     assert deepspeed["zero_optimization"]["stage"] == zero
+    assert deepspeed.get("tensor_parallel", {"autotp_size": 1}) == {"autotp_size": tp}
     titan = options_of(last_line("torchtitan", run))
     degrees = {name.partition(".")[2]: int(size) for name, size in titan.items() if name.endswith("_degree")}
     ranks = degrees["data_parallel_replicate_degree"] * degrees["data_parallel_shard_degree"]
     assert ranks * tp * pp * cp == gpus
-    assert (degrees["tensor_parallel_degree"], degrees["pipeline_parallel_degree"]) == (tp, pp)
+    assert [degrees[f"{name}_parallel_degree"] for name in ("tensor", "pipeline", "context", "expert")] == [tp, pp, cp, dp]
     assert int(titan["training.global_batch_size"]) == micro * passes * dp
     assert int(titan["training.local_batch_size"]) == micro
     megatron = options_of(last_line("megatron", run))
     assert int(megatron["global-batch-size"]) == micro * passes * dp
-    assert gpus % (int(megatron["tensor-model-parallel-size"]) * int(megatron["pipeline-model-parallel-size"])) == 0
+    sizes = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "expert-model-parallel-size")
+    assert [int(megatron.get(name, 1)) for name in sizes] == [tp, pp, cp, dp]
     assert ("bf16" in megatron) == (precision != "fp32")
 
 
