@@ -36,6 +36,12 @@ def test_bare_budget_is_in_the_stated_currency() -> None:
     assert recommend(*words, "--budget", "40")["answer"] == recommend(*words, "--budget", "40eur")["answer"]
 
 
+def test_fit_takes_the_task_before_the_model_as_other_commands_do() -> None:
+    typed = call("fit", "finetune", "llama-3.1-8b", "--qlora", "--gpu", "RTX 4090", "--json").json()
+    assert typed == call("fit", "llama-3.1-8b", "--task", "finetune", "--qlora", "--gpu", "RTX 4090", "--json").json()
+    assert typed["request"]["task"] == "finetune"
+
+
 def test_weight_only_schemes_of_4_bits_are_int4() -> None:
     for name in ("awq", "gptq", "nf4", "exl3"):
         assert recommend("serve", "llama-3.1-8b", "--precision", name)["request"]["precision"] == "int4"

@@ -62,6 +62,7 @@ class Root(HelpGroup):
             args = self._read_sentence(ctx.obj, args)
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             self._suggest_command(*args)
+        args = _with_task_option(args)
         if not {"--help", "-h"} & set(args):  # Help must work with a malformed config file.
             ctx.default_map = self._defaults(ctx, ctx.obj)
         return super().resolve_command(ctx, args)
@@ -121,6 +122,15 @@ class Root(HelpGroup):
         super().format_help(ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(ctx.obj.language.text("help.more"))
+
+
+def _with_task_option(args: list[str]) -> list[str]:
+    """Return the arguments of `fit TASK MODEL`, as other commands have it, with the task as an option; others unchanged."""
+    if args[0] != "fit" or len(args) < 3 or args[2].startswith("-"):
+        return args
+    from whichgpu.workload.tasks import TASKS
+
+    return ["fit", args[2], "--task", args[1], *args[3:]] if args[1] in TASKS else args
 
 
 def _version(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
