@@ -22,7 +22,7 @@ OUTLINED = """() => {
 
 
 @pytest.mark.parametrize("name", SOME_LONG)
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(3)
 def test_a_phone_shows_all_of_it_in_its_width(opened: Opener, name: str) -> None:
     page = opened(f"/{name}", "phone")
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]

@@ -13,7 +13,7 @@ LISTS = ("sources", "accuracy")  # pages of the same parts as `gpus` and `prices
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LISTS else name for name in PAGES])
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 def test_page_has_an_answer_and_passes_accessibility_checks(opened: Opener, name: str) -> None:
     page = opened(brief(name))
     assert page.locator("h1").count() == 1

@@ -49,7 +49,7 @@ def test_fit_answers_in_the_contracts_fields() -> None:
 
 
 def test_parts_add_up() -> None:
-    answer = document("fit", MODEL, "--task", "train", "--batch", "8", "--gpu", "H200 SXM", code=1)
+    answer = document("fit", MODEL, "--task", "train", "--batch", "8", "--gpu", "H200 SXM")
     total = sum(part["value"] for part in answer["memory_parts"].values())
     assert total == pytest.approx(answer["memory_device"]["value"], abs=len(answer["memory_parts"]))
 

@@ -41,7 +41,7 @@ def test_short_answer_has_whole_words_in_25_lines(words: tuple[str, ...]) -> Non
         (("serve", "gpt-oss-120b", "--people", "50"), ("serve: vllm serve openai/gpt-oss-120b",)),
     ],
 )
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 def test_short_answer_says_what_decides_its_kind_of_work(words: tuple[str, ...], texts: tuple[str, ...]) -> None:
     lines = terminal("recommend", *words, "--as-of", "2026-10-01", env=WIDTH).out.splitlines()
     assert len(lines) <= 25

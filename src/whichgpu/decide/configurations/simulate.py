@@ -131,10 +131,13 @@ class Simulator:
         """Return a simulated configuration with its highest request rate, and with the range of its latencies.
 
         If scheduler limits are set, requests wait outside of the batch, so slow steps are simulated; else formulas scale waits.
+        One with more replicas than a candidate may have was not simulated and is unchanged.
         """
+        replicas = self._replicas_of(one)
+        if replicas > MAX_REPLICAS:
+            return one
         latencies = one.simulation
         assert latencies is not None
-        replicas = self._replicas_of(one)
         if one.overrides != LimitOverrides():
             times, unlimited = self._server(group, one)[1], replace(self._workload, ttft_max=None, tpot_max=None)
 

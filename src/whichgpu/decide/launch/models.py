@@ -64,7 +64,7 @@ def file_name(text: str) -> str:
     >>> file_name("Llama-3.1 8B")
     'llama-3-1-8b'
     >>> file_name("7B-Instruct-of-a-model-with-a-very-long-name-RTX-PRO-6000")
-    'm-7b-instruct-of-a-mo-name-rtx-pro-6000'
+    'm-7b-instruct-of-a-g-name-rtx-pro-6000'
     """
     name = sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     name = name if name[:1].isalpha() else f"m-{name}"

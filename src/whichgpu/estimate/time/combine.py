@@ -68,7 +68,7 @@ def step_seconds(
 def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
     """Return seconds, times the fitted `factors`: of the device, of the host's framework calls, of its work once per step."""
     corrected = terms.seconds * factors[:, :, None]
-    device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
+    device: Array = sum(np.maximum(corrected, terms.floors)[_DEVICE])  # In this order, however many GPUs and batches there are.
     calls = corrected[_CALLS].sum(axis=0) / host_speed
     fixed = corrected[_FIXED].sum(axis=0) / host_speed
     return device, calls, fixed

@@ -54,6 +54,7 @@ STATED: dict[tuple[str, str], dict[int, float]] = {
     ("vllm", "collectives_beside_share"): {2023: 1, 2024: 0, 2026: 1},
     ("vllm", "block_tokens"): {2023: 16},
     ("vllm", "windowed_cache"): {2023: 0, 2025: 1},
+    ("vllm", "state_bytes"): {2023: 2},
     ("vllm", "least_batched_tokens"): {2023: 2048},
     ("vllm", "chunk"): {2025: 2048},
     ("vllm", "chunk_offline"): {2025: 8192},
