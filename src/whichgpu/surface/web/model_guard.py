@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
+from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
 from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.kinds import ModelValue
 from whichgpu.workload.models import SUFFIXES, TRACED, built_in, parse_mlp, unknown_model
@@ -52,6 +55,18 @@ def permitted_model(name: str, catalog: Catalog) -> str:
     if model is None:
         raise unknown_model(text, catalog) if ":" not in text else _refused(text, catalog)
     return model.id
+
+
+def permitted_draft(value: Any, catalog: Catalog) -> Any:
+    """Return a value of the field `speculative` with the id of its permitted draft model; an unreadable one is unchanged."""
+    try:
+        stated = value if isinstance(value, Speculative) else SpeculativeValue().read(value)
+    except InvalidValue:
+        return value
+    if not stated.draft:
+        return value
+    permitted = replace(stated, draft=permitted_model(stated.draft, catalog))
+    return permitted if isinstance(value, Speculative) else SpeculativeValue().write(permitted)
 
 
 def _config_text(text: str) -> str:

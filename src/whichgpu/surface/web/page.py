@@ -28,7 +28,7 @@ from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.tables import Rows
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.model_guard import permitted_model
+from whichgpu.surface.web.model_guard import permitted_draft, permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.rest.endpoints import parameter_name
@@ -185,6 +185,8 @@ def state_and_problems(view: View, query: str, subject: str | None = None) -> tu
                 state[name] = _read(name, view.fields[name], texts)
                 if name == "model" and not isinstance(view.fields[name].kind, Names):  # A filter of rows loads no model.
                     state[name] = permitted_model(state[name], catalog())
+                if name == "speculative":
+                    state[name] = permitted_draft(state[name], catalog())
             except WhichGpuError as error:
                 problems[name] = error
     return state, problems

@@ -23,7 +23,7 @@ from whichgpu.surface.web.command_replies import (
     error_reply,
 )
 from whichgpu.surface.web.hide_paths import without_folders, without_paths
-from whichgpu.surface.web.model_guard import permitted_model
+from whichgpu.surface.web.model_guard import permitted_draft, permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.csv_replies import LIMITED_COMMANDS, csv_reply, page_url
@@ -123,10 +123,13 @@ def requests(question: Question, language: Language, progress: Progress | None) 
 
 def _checked(request: Any) -> Any:
     """Return the request with the id of its permitted model, or the error that refuses it."""
-    if not isinstance(request, dict) or not isinstance(request.get("model"), str):
+    if not isinstance(request, dict):
         return request
     try:
-        return {**request, "model": permitted_model(request["model"], catalog())}
+        if "speculative" in request:
+            request = {**request, "speculative": permitted_draft(request["speculative"], catalog())}
+        is_named = isinstance(request.get("model"), str)
+        return {**request, "model": permitted_model(request["model"], catalog())} if is_named else request
     except WhichGpuError as error:
         return error
 

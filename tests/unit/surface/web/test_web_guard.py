@@ -141,3 +141,17 @@ def test_errors_for_clients_name_files_without_their_folders() -> None:
     assert (raised.hint, raised.choices, type(raised)) == (None, ("a",), UsageError)
     several = WhichGpuError("x", msg("error.several", n=2, what=(msg("error.no-file", path="/a/b"), "/c")))
     assert without_paths(several).message.values["what"] == (msg("error.no-file", path="b"), "/c")
+
+
+@pytest.mark.parametrize(
+    "draft", ["/etc/passwd", "~/d", "hf:evil/net", "./config.json", "file:///etc/passwd", "python:os:system"]
+)
+def test_a_draft_model_is_guarded_like_a_model(draft: str, catalog: Catalog) -> None:
+    for value in (f"draft={draft},tokens=3", {"method": "draft", "draft": draft}):
+        with pytest.raises(UsageError) as refused:
+            guard.permitted_draft(value, catalog)
+        assert refused.value.kind == "model-not-allowed"
+        with pytest.raises(WhichGpuError, match="not allowed here"):
+            parameters.request_of(BY_PATH["fit"], {"model": ["llama-3.1-8b"], "speculative": [value]})
+    assert guard.permitted_draft("draft=llama-3.2-1b", catalog)["draft"] == "llama-3.2-1b"
+    assert guard.permitted_draft("mtp", catalog) == "mtp"

@@ -13,6 +13,7 @@ from whichgpu.base.kinds import Whole
 from whichgpu.surface.commands.command import Command, command_named
 
 PREFIX = "/api/v1"
+DRAFT_FIELD = "speculative"  # It may name a draft model.
 MODEL_FIELDS = ("model", "what")  # Fields that may name only models that `model_guard` permits.
 MAX_ROWS = 5000  # Largest number of rows in one reply.
 PAGING = {"limit": Whole(1, MAX_ROWS), "offset": Whole(0, 10**9)}

@@ -18,9 +18,10 @@ from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.command_replies import catalog as catalog_as_known
-from whichgpu.surface.web.model_guard import permitted_model
+from whichgpu.surface.web.model_guard import permitted_draft, permitted_model
 from whichgpu.surface.web.query import query_pairs
 from whichgpu.surface.web.rest.endpoints import (
+    DRAFT_FIELD,
     MODEL_FIELDS,
     PAGING,
     Endpoint,
@@ -128,6 +129,8 @@ def _parts(value: Any) -> Sequence[Any]:
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:
     """Return a field's value; if the field names a model, replaced by the built-in id, or an error if it is not permitted."""
+    if field.name == DRAFT_FIELD:
+        return permitted_draft(value, catalog)
     is_filter = field.name == "model" and isinstance(field.kind, Names)  # It is compared with names in tables, never loaded.
     if field.name not in MODEL_FIELDS or is_filter:
         return value
