@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     OwnMeasurements = Callable[[Catalog], Mapping[str, tuple[OwnCorrections, ...]]]
 
 T = TypeVar("T")
-_EQUAL_SHAPES = LruCache[Shape](64)  # One object stands for all equal shapes: results are cached under the `id()` of a shape.
+_EQUAL_SHAPES = LruCache[Shape](64)  # One object for all equal shapes, since results are cached under the `id()` of a shape.
 MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name any number of configs.
 
 

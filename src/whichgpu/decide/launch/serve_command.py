@@ -22,7 +22,7 @@ WORKER_OPTIONS = {
     ("sglang", "prefill"): "--disaggregation-mode=prefill",
     ("sglang", "decode"): "--disaggregation-mode=decode",
 }
-# What the workers need besides, from https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html and SGLang's page above.
+# What the workers also need, from https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html and SGLang's page above.
 WORKER_NEEDS = {
     "vllm": "pip install nixl; on several machines VLLM_NIXL_SIDE_CHANNEL_HOST is each worker's own address",
     "sglang": "pip install mooncake-transfer-engine",

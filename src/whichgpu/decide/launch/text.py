@@ -38,7 +38,7 @@ def sbatch_head(name: str, nodes: int, gpus_per_node: int, others: Sequence[str]
     return "#!/bin/bash\n" + "".join(f"#SBATCH {option}\n" for option in options)
 
 
-CPUS_PER_GPU = 4  # Without it many clusters give a task one core; the smallest machines that are rented have so many (assumed).
+CPUS_PER_GPU = 4  # Without it many clusters give a task one core; the smallest rented machines have four (assumed).
 SLURM_HEAD_ADDRESS = 'export HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 
 

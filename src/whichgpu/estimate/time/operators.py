@@ -41,7 +41,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     # the KV cache is below 16 bits); role: paged (a serving engine's prefill), mla (MLA's)
     "attention": "attention",
     "attention_backward": "attention",
-    # as `attention`, over so many tokens that corrections learnt from classifiers do not concern it (pictures, videos)
+    # as `attention`, over more tokens than the networks whose corrections were fitted have (pictures, videos)
     "long_attention": "long_attention",
     # one query per sequence against the KV cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), per-head (split, and
     # the L2 serves the cache again to each head of a group), whole (one SM per head), gguf (split, and the cache is read for each

@@ -88,7 +88,7 @@ def test_a_serving_engine_s_own_loop_counts_for_decode_steps_by_their_sequences(
 
 
 def test_attention_over_long_videos_is_a_term_of_its_own() -> None:
-    """No correction of attention was learnt from networks with so many tokens, so none applies."""
+    """Corrections of attention were fitted on networks with fewer tokens, so none applies."""
     terms = {}
     for model in ("wan2.1-1.3b", "vit_b_16"):
         shape = find_model(model, CATALOG)

@@ -96,7 +96,7 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
     options = plan.options
     line = shell_line([*torchrun_words(options.placement), SCRIPT, *trainer_words(options, sharding=True)])
     packages = " ".join(train_packages(options))
-    own = f"{SCRIPT} is your script, with the arguments of transformers' Trainer; add packages that it needs besides."
+    own = f"{SCRIPT} is your script, with the arguments of transformers' Trainer; add other packages that it needs."
     return job_files(
         target,
         LaunchJob(

@@ -58,7 +58,8 @@ def mixer_ops(
             Op("elementwise" if decoding else "short_conv", dtype, 0.0, moved, moved, {"elements": moved / width}, calls=calls)
         )
     if mixer.state:
-        ops.append(_recurrence(mixer, batch, tokens, decoding, unit, width, calls, kernels, scan_calls))
+        recurrence = _recurrence(mixer, batch, tokens, decoding, unit, width, kernels)
+        ops.append(recurrence.with_calls(calls * (scan_calls if recurrence.kind == "scan" else 1.0)))
         gated = tokens * mixer.outward * width
         sizes = {"rows": tokens, "width": float(mixer.outward)}
         ops.append(Op("norm", dtype, 0.0, 2.0 * gated, gated, sizes, calls=calls, role="fused"))
@@ -82,15 +83,7 @@ def _gradient(op: Op) -> Op:
 
 
 def _recurrence(
-    mixer: RecurrentMixer,
-    batch: Number,
-    tokens: Number,
-    decoding: bool,
-    unit: str,
-    width: float,
-    calls: Number,
-    kernels: str,
-    scan_calls: float,
+    mixer: RecurrentMixer, batch: Number, tokens: Number, decoding: bool, unit: str, width: float, kernels: str
 ) -> Op:
     """Return the kernels that update the states and read the outputs from them."""
     states = batch * mixer.state * float(mixer.state_bytes or FP32_BYTES)
@@ -98,7 +91,7 @@ def _recurrence(
     products = CHUNK_PRODUCTS.get(mixer.kind)
     if decoding or products is None:
         moved = (states + (inputs + outputs) / 2.0, states + outputs)
-        return Op("elementwise", "fp32", 0.0, *moved, {"elements": batch * float(mixer.state)}, calls=calls)
+        return Op("elementwise", "fp32", 0.0, *moved, {"elements": batch * float(mixer.state)})
     by_key, by_value, by_state = products
     depth = CHUNK_TOKENS * (by_key * mixer.key_dim / mixer.value_dim + by_value) + by_state * mixer.key_dim
     flops = 2.0 * tokens * mixer.heads * mixer.value_dim * depth
@@ -109,4 +102,4 @@ def _recurrence(
     sizes = {"chunks": tokens / batch / CHUNK_TOKENS, "between": tokens * mixer.heads * passed * width}
     read = (inputs + outputs) / 2.0 + states  # The gate, as wide as the output, is not read here.
     role = f"{kernels}_kda" if mixer.kind == "kda" else kernels
-    return Op("scan", unit, flops, read, outputs + states, sizes, role=role, calls=calls * scan_calls)
+    return Op("scan", unit, flops, read, outputs + states, sizes, role=role)
