@@ -56,6 +56,7 @@ BOUND_LEEWAY = 1.03  # Factor on rate and objective in upper bounds, since their
 FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; without it, reported rates failed in simulation.
 MIN_GAIN = 1.1  # Fewer tokens per step must raise the saturation rate by this factor to be chosen (assumed).
 SIMULATED_BISECTIONS = 4  # Simulations that find the largest slowdown of a replica with scheduler limits.
+RATE_BISECTIONS = 3  # Simulations that find the rate of a replica between those of two numbers of replicas.
 MAX_REPLICAS_FACTOR = 2.0  # Up to this multiple of the replicas that formulas give is tried.
 
 
@@ -98,6 +99,37 @@ class Simulator:
                 return max(self._replica_range(one)[0], ceil(self._rate * slow / (BOUND_LEEWAY * BUSIEST * saturation) - 1e-9))
         return None
 
+    def upper_bound(self, group: Group, one: Configuration) -> float:
+        """Return requests per second that a configuration's GPUs do not exceed in simulation, at most the question's rate."""
+        bounded = self.bounded(group, one)
+        if not isinstance(bounded, Configuration):
+            return 0.0
+        fewest, replica = self.replicas_of(bounded), self._replica(group, one)
+        assert replica is not None
+        of_fewer = self._rate / max(1, fewest - 1) * (1.0 - 1e-9 * (fewest > 1))
+        busiest = BOUND_LEEWAY * BUSIEST * _fastest_times(replica, one).saturation * one.parallel.dp
+        return max(self._rate / fewest, min(of_fewer, busiest))
+
+    def highest(self, group: Group, one: Configuration) -> float:
+        """Return the highest requests per second known of a simulated configuration at the question's risk, by bisection.
+
+        It lies between the rates of as many replicas as it needs and of one fewer.
+        """
+        replicas = self.replicas_of(one)
+        judge = self._holds if one.overrides == LimitOverrides() else self._holds_limited
+        times, dp = self._server(group, one)[1], one.parallel.dp
+        factor, headroom = 1.0, 1.0
+        if self._risk == "low":
+            slow = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
+            if judge(group, one, replicas, slow, MIN_HEADROOM):
+                factor, headroom = slow, MIN_HEADROOM
+        busiest = BUSIEST * times.saturation * dp / max(factor, headroom)
+        low, high = self._rate / replicas, min(busiest, self._rate / max(0.5, replicas - 1))
+        for _ in range(RATE_BISECTIONS if high > low else 0):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if judge(group, one, self._rate / middle, factor, headroom) else (low, middle)
+        return low
+
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
         """Return the configuration with the fewest replicas that keep the objectives in simulation.
 
@@ -127,13 +159,31 @@ class Simulator:
             latencies = replace(latencies, max_slowdown=factor, keeps=max(keeps, SAFE_PROBABILITY * (factor > 1.0)))
         return replace(self._with_replicas(one, replicas), simulation=latencies)
 
+    def proven(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a simulated configuration if its fleet keeps its objectives as a plan's must; else one with a replica more.
+
+        Fleets without objectives, with pipelines or parts of a GPU, or too large to be simulated are returned unchanged.
+        """
+        workload, replicas = self._workload, self.replicas_of(one)
+        limited = workload.ttft_max is not None or workload.tpot_max is not None
+        if one.simulation is None or not limited or one.parallel.pp > 1 or group.share < 1.0 or replicas > MAX_REPLICAS:
+            return one
+        from whichgpu.decide.plan.simulated_capacity import simulate_candidate  # Only the leading service needs this import.
+
+        self.prepare([(group, one)])
+        limits = self._server(group, one)[0].limits
+        shown = simulate_candidate(self._request, group, one, limits, replicas * one.parallel.dp, self._risk)
+        if shown.holds and shown.holds_slow:
+            return one
+        return self.simulated(group, replace(one, overrides=LimitOverrides(), min_replicas=replicas + 1, capacity=None))
+
     def completed(self, group: Group, one: Configuration) -> Configuration:
         """Return a simulated configuration with its highest request rate, and with the range of its latencies.
 
         If scheduler limits are set, requests wait outside of the batch, so slow steps are simulated; else formulas scale waits.
         One with more replicas than a candidate may have was not simulated and is unchanged.
         """
-        replicas = self._replicas_of(one)
+        replicas = self.replicas_of(one)
         if replicas > MAX_REPLICAS:
             return one
         latencies = one.simulation
@@ -153,7 +203,7 @@ class Simulator:
             one = replace(one, simulation=with_probability(latencies, evidence, holds, waits, SIMULATED_BISECTIONS))
         return self._with_max_rate(group, one, replicas)
 
-    def _simulation(self, group: Group, one: Configuration, replicas: int, factor: float = 1.0) -> ReplicaSimulation | None:
+    def _simulation(self, group: Group, one: Configuration, replicas: float, factor: float = 1.0) -> ReplicaSimulation | None:
         """Return the latencies of one of `replicas` replicas whose steps take `factor` times as long; None if one fails.
 
         Such steps are simulated as `factor` times the request rate in a time that runs `factor` times as slowly.
@@ -204,21 +254,21 @@ class Simulator:
             return max(start, MAX_REPLICAS + 1), one  # No candidate may have as many, so their exact number does not matter.
         return None if replicas is None else (replicas, holding[replicas])
 
-    def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
+    def _holds(self, group: Group, one: Configuration, replicas: float, factor: float, headroom: float) -> bool:
         """Return whether objectives hold in simulation, also with steps `headroom` times as long; formulas judge slower ones."""
         times, latencies = self._server(group, one)[1], self._simulation(group, one, replicas)
         if latencies is None or not holds_with(self._workload, times, latencies, factor):
             return False
         return headroom <= 1.0 or self._has_headroom(group, one, replicas)
 
-    def _has_headroom(self, group: Group, one: Configuration, replicas: int) -> bool:
+    def _has_headroom(self, group: Group, one: Configuration, replicas: float) -> bool:
         """Return whether replicas sustain `MIN_HEADROOM` times their rate: by cautious formulas, else in simulation."""
         rate = MIN_HEADROOM * self._rate / replicas / one.parallel.dp
         if _may_hold(self._workload, self._server(group, one)[1], rate, FORMULA_LEEWAY):
             return True
         return self._simulation(group, one, replicas, MIN_HEADROOM) is not None
 
-    def _holds_limited(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
+    def _holds_limited(self, group: Group, one: Configuration, replicas: float, factor: float, headroom: float) -> bool:
         """Return whether objectives hold in simulation, with tight scheduler limits and slow steps."""
         slow = self._simulation(group, one, replicas, max(factor, headroom)) is not None
         return slow and self._simulation(group, one, replicas) is not None
@@ -308,7 +358,7 @@ class Simulator:
         """Return the configuration with its capacity set so that the question's rate needs exactly `replicas` replicas."""
         return replace(one, capacity=self._rate / replicas * (1 + 1e-9))
 
-    def _replicas_of(self, one: Configuration) -> int:
+    def replicas_of(self, one: Configuration) -> int:
         """Return the number of replicas of a simulated configuration."""
         return ceil(self._rate / (one.capacity or self._rate) - 1e-6)
 

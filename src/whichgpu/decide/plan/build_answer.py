@@ -219,7 +219,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
         model=repository_of(model.request.bare.model, catalog, model.requested_name),
         **{name: getattr(row, name) for name in ("copies", "gpu", "gpus_per_copy", "provider", "instance", "region", "machines")},
         tensor_parallel_size=row.parallel.tp,
-        max_num_seqs=row.batch,
+        max_num_seqs=column.replica.sequence_limit,
         max_model_len=model.traffic.longest,
         max_num_batched_tokens=limits.max_batched_tokens if limits else None,
         dtype=row.precision,
