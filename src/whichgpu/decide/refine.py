@@ -216,7 +216,9 @@ class ServingRefiner(Refiner):
 
 
 def _at_rate_bound(one: GroupResult) -> GroupResult:
-    return replace(one, capacity=one.rate_bound) if isinstance(one, Configuration) and one.rate_bound is not None else one
+    if not isinstance(one, Configuration) or one.rate_bound is None:
+        return one
+    return replace(one, capacity=max(each.rate_bound or 0.0 for each in one.layouts))
 
 
 def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:

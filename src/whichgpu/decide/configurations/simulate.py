@@ -7,7 +7,7 @@ are drawn with a fixed seed, so the same question always gets the same answer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from math import ceil, inf
 
@@ -52,7 +52,7 @@ REQUESTS, TYPICAL = 400, 498
 # Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
 # it a queue that has built up never drains.
 BUSIEST = 0.82
-BOUND_LEEWAY = 1.03  # Factor on rate and objective in upper bounds, since their step times are interpolated.
+BOUND_LEEWAY = 1.06  # Factor on rate and objective in upper bounds, since their step times are interpolated.
 FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; without it, reported rates failed in simulation.
 MIN_GAIN = 1.1  # Fewer tokens per step must raise the saturation rate by this factor to be chosen (assumed).
 SIMULATED_BISECTIONS = 4  # Simulations that find the largest slowdown of a replica with scheduler limits.
@@ -72,7 +72,15 @@ class Simulator:
         self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
 
     def bounded(self, group: Group, one: Configuration) -> GroupResult:
-        """Return the configuration with the fewest replicas that queueing formulas allow; simulation never needs fewer."""
+        """Return the layout with the fewest replicas that queueing formulas allow; simulation never needs fewer."""
+        return self._fewest_replicas([self._bounded_layout(group, each) for each in one.layouts])
+
+    def _fewest_replicas(self, results: Sequence[GroupResult]) -> GroupResult:
+        """Return the first result with the fewest replicas; the first one if none is feasible."""
+        able = [one for one in results if isinstance(one, Configuration)]
+        return min(able, key=self.replicas_of) if able else results[0]
+
+    def _bounded_layout(self, group: Group, one: Configuration) -> GroupResult:
         if (replica := self._replica(group, one)) is None:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
@@ -131,10 +139,24 @@ class Simulator:
         return low
 
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
-        """Return the configuration with the fewest replicas that keep the objectives in simulation.
+        """Return the layout with the fewest replicas that keep the objectives in simulation, first of those with as few.
 
         At low risk these are as many as keep them with slow steps, too, if any number does.
         """
+        layouts, results = one.layouts, list[GroupResult]()
+        for each in layouts:
+            bound = self._bounded_layout(group, each) if results else each
+            best = self._fewest_replicas(results) if results else None
+            if not isinstance(bound, Configuration):
+                continue
+            if not isinstance(best, Configuration) or self.replicas_of(bound) < self.replicas_of(best):
+                results.append(self._simulated_layout(group, each))
+        best = self._fewest_replicas(results)
+        if not isinstance(best, Configuration):
+            return best
+        return replace(best, other_layouts=tuple(each for each in layouts if each.parallel != best.parallel))
+
+    def _simulated_layout(self, group: Group, one: Configuration) -> GroupResult:
         self.prepare([(group, one)])
         if replica_key(group, one) not in self._servers:
             return Infeasibility("memory", 0.0)
