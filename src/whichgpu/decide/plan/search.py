@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM
 from whichgpu.decide.plan.inputs import (
     PlanInputs,
     PlanSources,
@@ -165,18 +164,14 @@ class _MarginSearch:
             columns.reduce(trial.solution)
 
     def _free_shares(self, candidate: _Candidate) -> dict[str, Margins]:
-        """Return each model's headroom in a solved fleet: the least share of time that any of its replicas is free.
-
-        At low risk, capacities leave a service's least headroom free already.
-        """
+        """Return each model's headroom in a solved fleet: the least share of time that any of its replicas is free."""
         formulation, solution = candidate.formulation, candidate.solution
         assert formulation is not None
         assert solution is not None
-        kept = MIN_HEADROOM if self.inputs.risk == "low" else 1.0
         busiest = [0.0] * len(formulation.models)
         for level in range(formulation.problem.levels):
             for column, busy in zip(formulation.columns, utilisation(formulation.problem, solution, level), strict=True):
-                busiest[column.model] = max(busiest[column.model], float(busy) / kept)
+                busiest[column.model] = max(busiest[column.model], float(busy))
         return {one.name: Margins(max(0.0, 1.0 - busy)) for one, busy in zip(formulation.models, busiest, strict=True)}
 
     def _less_headroom(self) -> None:

@@ -15,6 +15,7 @@ from whichgpu.decide.configurations.configuration import Configuration, Workload
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.simulate import Simulator
+from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM
 from whichgpu.decide.constraints import Risk
 from whichgpu.decide.plan.capacity import ReplicaCapacity
 from whichgpu.decide.plan.simulate import SimulatedModel, simulate_equal_replicas
@@ -76,6 +77,7 @@ class SimulatedColumns:
 
     def __init__(self, formulation: Formulation, risk: Risk) -> None:
         self._formulas, self._requests = formulation, [_request(one) for one in formulation.models]
+        self._kept = MIN_HEADROOM if risk == "low" else 1.0  # Simulated replicas sustain this multiple of their capacity.
         self._simulators = [Simulator(one, risk) for one in self._requests]
         self._bounded: dict[int, Configuration] = {}  # configuration of each column that is not simulated yet, by its index
         self._reduced: dict[int, ReplicaCapacity] = {}  # replica of each column with a reduced capacity, as simulated
@@ -134,7 +136,10 @@ class SimulatedColumns:
         self.formulation = table_of(self.formulation, tuple(columns))
 
     def estimated(self) -> Formulation:
-        """Return the problem with simulated capacities, and with those by formulas of columns that were not simulated."""
+        """Return the problem with capacities at the estimated step times, and the headroom that is left of them at the risk.
+
+        Columns that were not simulated have their capacities by formulas.
+        """
         formulas = {
             (m, place, one.precision, one.tp): one
             for m, rows in enumerate(self._formulas.replicas)
@@ -142,13 +147,16 @@ class SimulatedColumns:
             for one in row
         }
         columns = list(self.formulation.columns)
-        for j, replica in self._reduced.items():
-            columns[j] = replace(columns[j], replica=replica)
+        for j, column in enumerate(columns):
+            replica = self._reduced.get(j, column.replica)
+            if replica.role == "both":
+                columns[j] = replace(column, replica=replace(replica, rates=replica.rates * self._kept))
         for j in self._bounded:
             column = columns[j]
             replica = formulas[column.model, column.pool_index, column.replica.precision, column.replica.tp]
             columns[j] = replace(column, replica=replace(replica, late_rates=None))
-        return table_of(self.formulation, tuple(columns))
+        problem = replace(self.formulation.problem, headroom=1.0 - 1.0 / self._kept)
+        return table_of(replace(self.formulation, problem=problem), tuple(columns))
 
 
 def _used(solution: Solution) -> Sequence[int]:
