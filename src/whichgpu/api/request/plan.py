@@ -34,6 +34,7 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     current: Annotated[NameList | None, Field(Numbers(), "GPUS", "option.plan-current")]
     previous: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-previous", is_local=True)]
     change_cost: Annotated[Price | None, Field(MONEY, "MONEY", "option.plan-change-cost")]
+    plot: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-plot", is_local=True)]
     spot_share: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-spot-share")]
     spare: Annotated[bool | None, Field(Flag(), help="option.plan-spare")]
     tolerance: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-tolerance")]
