@@ -7,9 +7,11 @@ import msgspec
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.launch.diffusers_script import (
+    EXAMPLE_PROMPT,
     OUTPUT,
     PIPELINES,
     PRECISIONS,
+    PROMPTS,
     SCRIPT,
     Pictures,
     generate_script,
@@ -35,6 +37,7 @@ class PicturePlan(msgspec.Struct, frozen=True):
     max_seconds: float | None = None
     header: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    download_bytes: int = 0  # of the weights; 0 if unknown
 
 
 def picture_files(target: str, plan: PicturePlan) -> Files:
@@ -54,12 +57,15 @@ def picture_files(target: str, plan: PicturePlan) -> Files:
         plan.image,
         setup=install_line(pictures),
         files={SCRIPT: generate_script(pictures)},
+        inputs={PROMPTS: f"{EXAMPLE_PROMPT}\n"},
         output=OUTPUT,
         max_seconds=plan.max_seconds,
+        download_bytes=plan.download_bytes,
+        is_token_used=True,
         header=plan.header,
-        notes=plan.notes,
+        notes=(*plan.notes, f"{PROMPTS}: a prompt on each line."),
     )
     if target != SCRIPT_TARGET:
         return job_files(target, job)
-    head = comments([*plan.header, *plan.notes, f"Start it with: {job.command}", *node_notes(job)])
+    head = comments([*plan.header, *job.notes, f"Start it with: {job.command}", *node_notes(job)])
     return {SCRIPT: head + job.files[SCRIPT]}
