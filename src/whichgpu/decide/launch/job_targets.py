@@ -11,7 +11,7 @@ import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import (
     dstack_resources,
     gpu_resource,
@@ -29,13 +29,24 @@ from whichgpu.decide.launch.containers import (
     TOKEN_VARIABLE,
     container_gpus,
 )
+from whichgpu.decide.launch.disk import extra_disk
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.skypilot import sky_resources
-from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, comments, sbatch_head, write_file, yaml
+from whichgpu.decide.launch.text import (
+    SECRET_COMMAND,
+    SLURM_HEAD_ADDRESS,
+    TOKEN,
+    comments,
+    sbatch_head,
+    token_note,
+    write_file,
+    yaml,
+)
 
 Files = dict[str, str]
 OUTPUT_GIB = 100  # volume for what a job writes (assumed)
+SHARED_MEMORY_SIZE = "16GB"  # Ranks and data loaders of a node exchange data in it; dstack's default is 64 MB (assumed).
 
 
 class LaunchJob(msgspec.Struct, frozen=True):
@@ -49,6 +60,9 @@ class LaunchJob(msgspec.Struct, frozen=True):
     files: Mapping[str, str] = {}  # that the line runs, by name; each launch file contains them
     own_files: tuple[str, ...] = ()  # files that the user has
     output: str = ""  # folder that the job writes to
+    output_gib: int = OUTPUT_GIB  # size of what it writes
+    disk_gb: int = 0  # disk of a node that holds all that the job reads and writes; 0 for the target's default
+    is_gated: bool = False  # whether its model may ask for the user's token on the Hugging Face hub
     max_seconds: float | None = None  # upper end of the time it runs
     header: tuple[str, ...] = ()  # lines on the estimate
     notes: tuple[str, ...] = ()  # lines on what the files do not say
@@ -67,6 +81,10 @@ class LaunchJob(msgspec.Struct, frozen=True):
     def has_nodes(self) -> bool:
         """Whether the job runs on several nodes."""
         return self.place.nodes > 1
+
+    def token_notes(self, how: str) -> list[str]:
+        """Return how the job gets the user's token, if its model may ask for it."""
+        return token_note(how) if self.is_gated else []
 
 
 def job_files(target: str, job: LaunchJob) -> Files:
@@ -87,25 +105,30 @@ def _slurm(job: LaunchJob) -> Files:
     limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
     start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
     notes = [f"Before the first run: {job.setup}"] if job.setup else []
+    notes += job.token_notes(f"export {TOKEN}=… before sbatch")
     directives = sbatch_head(job.name, job.place.nodes, job.place.gpus_per_node, limit)
     return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + "\n".join(start) + "\n"}
 
 
 def _skypilot(job: LaunchJob) -> Files:
     address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
+    disk = extra_disk("skypilot", job.disk_gb)
     task = {
         "name": job.name,
-        "resources": sky_resources(job.place),
+        "resources": sky_resources(job.place) | ({"disk_size": disk} if disk else {}),
         **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
+        **({"envs": {TOKEN: ""}} if job.is_gated else {}),
         **({"workdir": "."} if job.own_files else {}),
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
     }
-    return {f"{job.name}.yaml": _head(job, *region_notes("skypilot", job.place)) + yaml(task)}
+    notes = [*job.token_notes(f"--env {TOKEN}"), *region_notes("skypilot", job.place)]
+    return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
 
 
 def _docker(job: LaunchJob) -> Files:
-    return {"docker.sh": "#!/bin/sh\n" + _head(job, *node_notes(job)) + _docker_code(job, "docker")}
+    notes = [*node_notes(job), *job.token_notes(f"export {TOKEN}=…")]
+    return {"docker.sh": "#!/bin/sh\n" + _head(job, *notes) + _docker_code(job, "docker")}
 
 
 def _docker_code(job: LaunchJob, target: str) -> str:
@@ -121,16 +144,20 @@ def _docker_code(job: LaunchJob, target: str) -> str:
 def _dstack(job: LaunchJob) -> Files:
     _check_image(job, "dstack")
     address = ["export HEAD_ADDRESS=$DSTACK_MASTER_NODE_IP"] if job.has_nodes else []
+    keys, disk = dstack_resources(job.place), extra_disk("dstack", job.disk_gb)
+    keys["resources"] |= {"shm_size": SHARED_MEMORY_SIZE} | ({"disk": f"{disk}GB.."} if disk else {})
     task = {
         "type": "task",
         "name": job.name,
         **({"nodes": job.place.nodes} if job.has_nodes else {}),
         "image": job.image,
+        **({"env": [f"{TOKEN}="]} if job.is_gated else {}),
         **({"files": list(job.own_files)} if job.own_files else {}),
         "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
-        **dstack_resources(job.place),
+        **keys,
     }
-    return {f"{job.name}.dstack.yml": _head(job, *region_notes("dstack", job.place)) + yaml(task)}
+    notes = [*job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
+    return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}
 
 
 def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
@@ -138,7 +165,7 @@ def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
     _check_image(job, "kubernetes")
     own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
     documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job, karpenter)]
-    head = _head(job, *own, *placement_note(job.place))
+    head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place))
     return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
 
 
@@ -152,7 +179,10 @@ def _cloud_cli(job: LaunchJob) -> Files:
     place = job.place
     check_provider(place.provider, place.instance)
     start = "" if job.own_files or job.has_nodes else f"{job.name}-start.sh"
-    machines = Machines(job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start)
+    machines = Machines(
+        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start,
+        max(DISK_GB, job.disk_gb),
+    )  # fmt: skip
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
     notes += [] if start else [f"On them: {job.command}"]
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
@@ -224,7 +254,7 @@ def _volumes(job: LaunchJob) -> list[dict[str, Any]]:
     if job.output:
         spec = {
             "accessModes": ["ReadWriteMany" if job.has_nodes else "ReadWriteOnce"],
-            "resources": {"requests": {"storage": f"{OUTPUT_GIB}Gi"}},
+            "resources": {"requests": {"storage": f"{job.output_gib}Gi"}},
         }
         documents.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": job.name}, "spec": spec})
     return documents
