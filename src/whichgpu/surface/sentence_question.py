@@ -285,12 +285,12 @@ class _Reader:
         names = {_tokens(name): model.id for model in self.catalog.models for name in model.names}
         names.setdefault(("stable", "diffusion"), PICTURES)
         longest = max(map(len, names))
-        found = list(TOKEN.finditer(self.rest))
-        runs = (found[first:end] for first in range(len(found)) for end in range(first + 1, first + longest + 1))
-        named = [run for run in runs if tuple(one[0] for one in run) in names and _is_phrase(self.rest, run)]
-        if not named:
+        tokens = list(TOKEN.finditer(self.rest))
+        runs = (tokens[first:end] for first in range(len(tokens)) for end in range(first + 1, first + longest + 1))
+        matches = [run for run in runs if tuple(one[0] for one in run) in names and _is_phrase(self.rest, run)]
+        if not matches:
             return None
-        run = max(named, key=lambda run: sum(len(one[0]) for one in run))
+        run = max(matches, key=lambda run: sum(len(one[0]) for one in run))
         self.rest = f"{self.rest[: run[0].start()]} {READ} {self.rest[run[-1].end() :]}"
         return names[tuple(one[0] for one in run)]
 
