@@ -21,7 +21,7 @@ AWS_IMAGE = "resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-dr
 AWS_ARM = ("g5g.", "p6e-")  # Machines with ARM processors.
 GCP_IMAGE_FAMILY, GCP_IMAGE_PROJECT = "common-cu128-ubuntu-2204-nvidia-570", "deeplearning-platform-release"
 AZURE_IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
-DISK_GB = 500  # Disk of a machine at least: container images and weights (assumed).
+DISK_GB = 500  # Disk of a machine: container images and weights (assumed).
 N1_VCPUS_PER_GPU = 8  # vCPUs of an N1 machine for each of its GPUs (assumed; N1 has no fixed number).
 _N1 = re.compile(r"n1\+(\d+)x\w+")  # The catalog's name of an N1 machine with GPUs attached.
 _SPECIAL = re.compile(r"[^\w .:/-]")  # Characters that may have a meaning in double quotes or braces of a shell.
@@ -52,12 +52,7 @@ class Machines(msgspec.Struct, frozen=True):
     count: int
     is_spot: bool
     start_file: str = ""
-    weights_disk_gb: int = 0  # that the weights need
-
-    @property
-    def disk_gb(self) -> int:
-        """Return the size of the disk of one machine."""
-        return max(DISK_GB, self.weights_disk_gb)
+    disk_gb: int = DISK_GB
 
 
 def check_provider(provider: str, instance: str) -> None:

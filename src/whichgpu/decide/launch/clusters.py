@@ -8,7 +8,7 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.decide.launch.disk import disk_gb
+from whichgpu.decide.launch.disk import extra_disk, weights_disk_gb
 from whichgpu.decide.launch.names import gpu_name, known_gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
@@ -26,8 +26,7 @@ SPOT_LABELS = {
 FOLDER = "/work"  # folder of a container that has files of the user
 KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
 KARPENTER_PROVIDERS = ("aws", "azure")
-DSTACK_DISK_GB = 100  # minimum of a machine by default (dstack 0.22.5)
-SHARED_MEMORY = "16GB"  # of the ranks of a node, which exchange data in it (assumed; docker's default is 64 MB)
+SHARED_MEMORY_SIZE = "16GB"  # of processes of a node, which exchange data in it (assumed; docker's default is 64 MB)
 
 
 def gpu_resource(vendor: str) -> str:
@@ -89,14 +88,14 @@ def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
     }
 
 
-def dstack_resources(place: Placement, download_bytes: int) -> dict[str, Any]:
+def dstack_resources(place: Placement, disk_gb: int) -> dict[str, Any]:
     """Return dstack's keys for the GPUs of a node, its disk and shared memory, and the offer they are rented by."""
-    disk = disk_gb(download_bytes)
+    disk = extra_disk("dstack", disk_gb)
     keys: dict[str, Any] = {
         "resources": {
             "gpu": f"{gpu_name('dstack', place)}:{place.gpus_per_node}",
-            **({"shm_size": SHARED_MEMORY} if place.gpus_per_node > 1 else {}),
-            **({"disk": f"{disk}GB.."} if disk > DSTACK_DISK_GB else {}),
+            "shm_size": SHARED_MEMORY_SIZE,
+            **({"disk": f"{disk}GB.."} if disk else {}),
         },
         "spot_policy": "spot" if place.is_spot else "on-demand",
     }
@@ -115,7 +114,7 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "port": PORT,
         "model": model_argument(options, engine_record(engine).serve),
         "replicas": options.copies,
-        **dstack_resources(options.placement, options.download_bytes),
+        **dstack_resources(options.placement, weights_disk_gb(options.download_bytes)),
     }
 
 

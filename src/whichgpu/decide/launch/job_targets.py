@@ -11,7 +11,7 @@ import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import (
     FOLDER,
     dstack_resources,
@@ -32,7 +32,6 @@ from whichgpu.decide.launch.containers import (
     container_gpus,
     pod_resources,
 )
-from whichgpu.decide.launch.disk import disk_gb
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.skypilot import sky_resources
@@ -63,9 +62,11 @@ class LaunchJob(msgspec.Struct, frozen=True):
     own_files: tuple[str, ...] = ()  # files that the user has
     inputs: Mapping[str, str] = {}  # files that the user edits, by name, with an example of what is in them
     output: str = ""  # folder that the job writes to
-    max_seconds: float | None = None  # upper end of the time it runs
+    output_gib: int = OUTPUT_GIB  # size of what it writes
+    disk_gb: int = 0  # disk of a node that holds all that the job reads and writes; 0 for the target's default
     download_bytes: int = 0  # of the weights; 0 if unknown
-    is_token_used: bool = False  # whether it downloads from the Hugging Face hub
+    is_gated: bool = False  # whether its model may ask for the user's token on the Hugging Face hub
+    max_seconds: float | None = None  # upper end of the time it runs
     header: tuple[str, ...] = ()  # lines on the estimate
     notes: tuple[str, ...] = ()  # lines on what the files do not say
 
@@ -84,14 +85,14 @@ class LaunchJob(msgspec.Struct, frozen=True):
         """Return the shell code that writes an example of each file that the user does not have."""
         return "".join(f"[ -e {name} ] || {write_file(name, text)}" for name, text in self.inputs.items())
 
-    def token_notes(self, how: str) -> list[str]:
-        """Return how the job gets the user's token, if it uses one."""
-        return token_note(how) if self.is_token_used else []
-
     @property
     def has_nodes(self) -> bool:
         """Whether the job runs on several nodes."""
         return self.place.nodes > 1
+
+    def token_notes(self, how: str) -> list[str]:
+        """Return how the job gets the user's token, if its model may ask for it."""
+        return token_note(how) if self.is_gated else []
 
 
 def job_files(target: str, job: LaunchJob) -> Files:
@@ -112,7 +113,7 @@ def _slurm(job: LaunchJob) -> Files:
     limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
     start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
     notes = [f"Before the first run: {job.setup}"] if job.setup else []
-    notes += job.token_notes("export HF_TOKEN=… before sbatch")
+    notes += job.token_notes(f"export {TOKEN}=… before sbatch")
     directives = sbatch_head(job.name, job.place.nodes, job.place.gpus_per_node, limit)
     return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + job.examples + "\n".join(start) + "\n"}
 
@@ -121,20 +122,25 @@ def _skypilot(job: LaunchJob) -> Files:
     address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
     task = {
         "name": job.name,
-        "resources": sky_resources(job.place, job.download_bytes),
+        "resources": sky_resources(job.place, job.disk_gb) | _sky_image(job),
         **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
-        **({"envs": {TOKEN: ""}} if job.is_token_used else {}),
+        **({"envs": {TOKEN: ""}} if job.is_gated else {}),
         **({"workdir": "."} if job.own_files else {}),
         **({"file_mounts": {f"~/sky_workdir/{name}": f"./{name}" for name in job.inputs}} if job.inputs else {}),
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
     }
-    notes = [*job.token_notes("--env HF_TOKEN"), *region_notes("skypilot", job.place)]
+    notes = [*job.token_notes(f"--env {TOKEN}"), *region_notes("skypilot", job.place)]
     return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
 
 
+def _sky_image(job: LaunchJob) -> dict[str, str]:
+    """Return the image that the job runs in on GPUs of AMD, for which the packages of its setup are not."""
+    return {"image_id": f"docker:{job.image}"} if job.place.vendor == "amd" and job.image else {}
+
+
 def _docker(job: LaunchJob) -> Files:
-    notes = [*node_notes(job), *job.token_notes("export HF_TOKEN=… before the command")]
+    notes = [*node_notes(job), *job.token_notes(f"export {TOKEN}=…")]
     return {"docker.sh": "#!/bin/sh\n" + _head(job, *notes) + _docker_code(job, "docker")}
 
 
@@ -156,12 +162,12 @@ def _dstack(job: LaunchJob) -> Files:
         "name": job.name,
         **({"nodes": job.place.nodes} if job.has_nodes else {}),
         "image": job.image,
-        **({"env": [f"{TOKEN}="]} if job.is_token_used else {}),
+        **({"env": [f"{TOKEN}="]} if job.is_gated else {}),
         **({"files": files} if (files := [*job.own_files, *job.inputs]) else {}),
         "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
-        **dstack_resources(job.place, job.download_bytes),
+        **dstack_resources(job.place, job.disk_gb),
     }
-    notes = [*job.token_notes("-e HF_TOKEN=…"), *region_notes("dstack", job.place)]
+    notes = [*job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
     return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}
 
 
@@ -186,9 +192,9 @@ def _cloud_cli(job: LaunchJob) -> Files:
     check_provider(place.provider, place.instance)
     start = "" if job.own_files or job.has_nodes else f"{job.name}-start.sh"
     machines = Machines(
-        *(job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start),
-        disk_gb(job.download_bytes),
-    )
+        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start,
+        max(DISK_GB, job.disk_gb),
+    )  # fmt: skip
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
     notes += [] if start else [f"On them: {job.command}"]
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
@@ -262,7 +268,7 @@ def _volumes(job: LaunchJob) -> list[dict[str, Any]]:
     if job.output:
         spec = {
             "accessModes": ["ReadWriteMany" if job.has_nodes else "ReadWriteOnce"],
-            "resources": {"requests": {"storage": f"{OUTPUT_GIB}Gi"}},
+            "resources": {"requests": {"storage": f"{job.output_gib}Gi"}},
         }
         documents.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": job.name}, "spec": spec})
     return documents

@@ -17,6 +17,7 @@ from whichgpu.decide.launch.diffusers_script import (
     generate_script,
     install_line,
 )
+from whichgpu.decide.launch.disk import weights_disk_gb
 from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files, node_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import shell_line
@@ -61,7 +62,8 @@ def picture_files(target: str, plan: PicturePlan) -> Files:
         output=OUTPUT,
         max_seconds=plan.max_seconds,
         download_bytes=plan.download_bytes,
-        is_token_used=True,
+        disk_gb=weights_disk_gb(plan.download_bytes),
+        is_gated=True,
         header=plan.header,
         notes=(*plan.notes, f"{PROMPTS}: a prompt on each line."),
     )

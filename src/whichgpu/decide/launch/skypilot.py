@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.decide.launch.disk import disk_gb
+from whichgpu.decide.launch.disk import extra_disk, weights_disk_gb
 from whichgpu.decide.launch.images import check_image, image_of, needs_image
 from whichgpu.decide.launch.names import gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
@@ -16,7 +16,6 @@ from whichgpu.decide.launch.text import TOKEN
 PORT = 8000  # The engine listens on this port.
 HEALTH = "/health"  # All engines answer here once the model is loaded.
 TARGET = "skypilot"
-DEFAULT_DISK_GB = 256  # of a machine (sky/resources.py of 0.14.1)
 
 
 def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
@@ -31,7 +30,7 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
             "replica_policy": {"min_replicas": options.copies, "max_replicas": options.copies},
         },
         "resources": {
-            **sky_resources(options.placement, options.download_bytes),
+            **sky_resources(options.placement, weights_disk_gb(options.download_bytes)),
             **({"image_id": f"docker:{image_of(options, engine)}"} if with_image else {}),
             "ports": PORT,
         },
@@ -44,13 +43,12 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
     }
 
 
-def sky_resources(place: Placement, download_bytes: int) -> dict[str, Any]:
-    """Return SkyPilot's keys for the GPUs of a node, the offer they are rented by, and a disk if the weights need more of it."""
+def sky_resources(place: Placement, disk_gb: int) -> dict[str, Any]:
+    """Return SkyPilot's keys for the GPUs of a node, the offer they are rented by, and a disk larger than its default."""
     resources: dict[str, Any] = {"accelerators": f"{gpu_name(TARGET, place)}:{place.gpus_per_node}"}
     cloud, region = provider_name(TARGET, place), region_of(TARGET, place)
     resources |= ({"cloud": cloud.name} if cloud else {}) | ({"region": region} if region else {})
-    disk = disk_gb(download_bytes)
-    resources |= {"disk_size": disk} if disk > DEFAULT_DISK_GB else {}
+    resources |= {"disk_size": disk} if (disk := extra_disk(TARGET, disk_gb)) else {}
     return resources | ({"use_spot": True} if place.is_spot else {})
 
 

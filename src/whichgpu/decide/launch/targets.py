@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
 from whichgpu.decide.launch.containers import docker_line, kubernetes_manifests, slurm_script, volume_note
-from whichgpu.decide.launch.disk import disk_gb
+from whichgpu.decide.launch.disk import weights_disk_gb
 from whichgpu.decide.launch.images import check_image, image_of, install_notes
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.ollama import ollama_code, ollama_notes
@@ -175,7 +175,7 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
                 + "\n".join(replicas)
                 + "\n"
             )
-        disk = disk_gb(one.download_bytes)
+        disk = max(DISK_GB, weights_disk_gb(one.download_bytes))
         machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start, disk)
         notes = [
             f"Tool: as documented for {TOOLS[one.provider]}.",
