@@ -248,10 +248,13 @@ def _context(
     workload = replace(from_echo(echo), parallel=parallel, batch=parallel.dp, micro_batch=None)
     shape = lookups.shape_for(workload)
     limit, needed = getattr(shape, "max_context", 0), sum(int(echo[name] or 0) for name in LENGTHS)
-    held = longest_context(workload, shape, variant)
+    cache_limit = longest_context(workload, shape, variant)
     if varies:
-        return {"max_model_len": held if held and held < limit else None, "context_reason": f"Context: {held} tokens fit."}
-    served = served_context(needed, limit, held)
+        return {
+            "max_model_len": cache_limit if cache_limit and cache_limit < limit else None,
+            "context_reason": f"Context: {cache_limit} tokens fit.",
+        }
+    served = served_context(needed, limit, cache_limit)
     longer = replace(workload, seq_in=served.tokens - (workload.seq_out or 0), batch=(sequences or 1) * parallel.dp)
     fits = required_memory(estimate_memory(longer, shape, variant), longer).high <= usable_bytes(variant, longer)
     reserved = served.tokens if fits else needed

@@ -68,8 +68,8 @@ def launch_files(target: str, plan: LaunchPlan) -> Files:
 
 def _engine_script(engine: str, plan: LaunchPlan) -> Files:
     if engine != plan.engine:  # Tokens of a step and memory share are those of the engine that was estimated.
-        kept = {} if engine in QUANTISED_ENGINES else {"checkpoint": None}
-        groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None, **kept) for one in plan.groups)
+        changes = {} if engine in QUANTISED_ENGINES else {"checkpoint": None}
+        groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None, **changes) for one in plan.groups)
         plan = replace(plan, groups=groups)
     if engine_record(engine).serve.reads_gguf:
         _check_one_node(plan, engine)
