@@ -14,11 +14,11 @@ from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.longest_context import longest_context
-from whichgpu.decide.launch.context import served_context
 from whichgpu.decide.launch.disk import download_bytes
+from whichgpu.decide.launch.engine_lines.context import served_context
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.targets import LaunchPlan
 from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.memory.dispatch import estimate_memory

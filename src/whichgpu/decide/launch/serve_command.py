@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from whichgpu.catalog.engines.record import EngineRecord, ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
-from whichgpu.decide.launch.config_file import file_setup, file_words
-from whichgpu.decide.launch.offload import offload_notes, offload_words
+from whichgpu.decide.launch.engine_lines.config_file import file_setup, file_words
+from whichgpu.decide.launch.engine_lines.offload import offload_notes, offload_words
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import is_instruction_tuned
+from whichgpu.decide.launch.engine_lines.speculative import speculative_notes, speculative_words
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.quantised_checkpoint import is_instruction_tuned
-from whichgpu.decide.launch.speculative import speculative_notes, speculative_words
 from whichgpu.decide.launch.text import NodeWord, argument, in_folder
 from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES, checkpoint_placeholder, gguf_file
 from whichgpu.workload.precisions import TRAINED_PRECISIONS

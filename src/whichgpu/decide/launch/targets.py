@@ -15,12 +15,12 @@ from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_pro
 from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
 from whichgpu.decide.launch.containers import docker_line, kubernetes_manifests, slurm_script, volume_note
 from whichgpu.decide.launch.disk import weights_disk_gb
+from whichgpu.decide.launch.engine_lines.ollama import ollama_code, ollama_notes
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import ENGINES as QUANTISED_ENGINES
 from whichgpu.decide.launch.images import check_image, image_of, install_notes
 from whichgpu.decide.launch.names import region_notes
-from whichgpu.decide.launch.ollama import ollama_code, ollama_notes
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS
-from whichgpu.decide.launch.quantised_checkpoint import ENGINES as QUANTISED_ENGINES
 from whichgpu.decide.launch.serve_command import node_notes, serve_line, serve_notes, serving_engines
 from whichgpu.decide.launch.skypilot import PORT, release_note, service
 from whichgpu.decide.launch.text import SECRET_COMMAND, comments, token_note, yaml

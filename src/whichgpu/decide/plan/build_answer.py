@@ -12,11 +12,11 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
-from whichgpu.decide.launch.context import STEP, served_context
 from whichgpu.decide.launch.disk import download_bytes
+from whichgpu.decide.launch.engine_lines.context import STEP, served_context
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
 from whichgpu.decide.plan.inputs import StageProgress

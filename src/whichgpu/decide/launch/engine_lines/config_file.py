@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from whichgpu.catalog.engines.record import EngineRecord
+from whichgpu.decide.launch.engine_lines.speculative import speculative_line
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.speculative import speculative_line
 
 
 def file_setup(options: LaunchOptions, record: EngineRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.decide.launch.offload import gpu_layers, offload_notes
+from whichgpu.decide.launch.engine_lines.offload import gpu_layers, offload_notes
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import model_argument, shell_line
 from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES
