@@ -54,7 +54,6 @@ SUBJECTS = {
 ALL = (*SUBJECTS, "gpus", "prices", "accuracy", "sources")
 PICTURES = os.environ.get("WHICHGPU_PICTURES")
 PICTURE_LOOKS = {("light", "en", 1440): "light", ("dark", "en", 1440): "dark", ("light", "en", 390): "phone"}
-MAX_UNFOLDED = 8  # Parts of a page that are unfolded; the page about the API has one for each endpoint, all alike.
 MAX_TABS = 1500  # Presses of the tab key after which a page is taken to hold the focus in a loop.
 # What has the focus: whether that shows, and whether it follows the element before it in the page; null after the last element.
 FOCUSED = """() => {
@@ -102,9 +101,7 @@ def test_a_page_is_whole_and_accessible_in_every_look(opened: Opener, name: str,
     page = opened(_address(name, code), expecting=EXPECTED.get(name, ""))
     for scheme, width in product(SCHEMES, WIDTHS):
         _look(page, name, scheme, width, code)
-    page.evaluate(
-        "most => [...document.querySelectorAll('details')].slice(0, most).forEach(part => { part.open = true; })", MAX_UNFOLDED
-    )
+    page.evaluate("() => document.querySelectorAll('details').forEach(part => { part.open = true; })")
     for scheme, width in (("light", 1440), ("dark", 390)):
         _look(page, f"{name}, unfolded", scheme, width, code)
 

@@ -13,6 +13,7 @@ from whichgpu.base.kinds import Flag
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
+from whichgpu.surface.commands.recommend import verify_command
 from whichgpu.surface.web.failure import error_content, rejection_text
 from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, rows
@@ -57,6 +58,7 @@ def recommend(page: Page) -> PageContent:
     units = {one.throughput.unit for one in answer.candidates}
     context |= {
         "answer": answer,
+        "verify": verify_command(answer),
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),
