@@ -55,7 +55,8 @@ ALL = (*SUBJECTS, "gpus", "prices", "accuracy", "sources")
 PICTURES = os.environ.get("WHICHGPU_PICTURES")
 PICTURE_LOOKS = {("light", "en", 1440): "light", ("dark", "en", 1440): "dark", ("light", "en", 390): "phone"}
 MAX_TABS = 1500  # Presses of the tab key after which a page is taken to hold the focus in a loop.
-# What has the focus: whether that shows, and whether it follows the element before it in the page; null after the last element.
+# What has the focus: whether that shows, and whether it follows the element before it in the page or is the next part of the
+# same one (a date has three); null after the last element.
 FOCUSED = """() => {
     const at = document.activeElement;
     if (at === document.body) return null;
@@ -65,7 +66,7 @@ FOCUSED = """() => {
         return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
     });
     const before = window.walked.at(-1);
-    const follows = !before || Boolean(before.compareDocumentPosition(at) & Node.DOCUMENT_POSITION_FOLLOWING);
+    const follows = !before || before === at || Boolean(before.compareDocumentPosition(at) & Node.DOCUMENT_POSITION_FOLLOWING);
     window.walked.push(at);
     return { seen, follows, name: `${at.tagName} ${at.id || at.name || at.textContent.trim().slice(0, 40)}` };
 }"""
