@@ -36,8 +36,11 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
         for name, count in hour.gpus.items()
     ]
     rates = [{"hour": hour.hour, "middle": hour.hour + 0.5, "rate": round(hour.rate, 3)} for hour in answer.timeline]
-    most = max((sum(hour.gpus.values()) for hour in answer.timeline), default=0)
-    counts = {"values": list(range(0, most + 1, max(1, ceil(most / MAX_COUNTS)))), "format": "d"}  # There is no half GPU.
+    peak_gpus = max((sum(hour.gpus.values()) for hour in answer.timeline), default=0)
+    counts = {
+        "values": list(range(0, peak_gpus + 1, max(1, ceil(peak_gpus / MAX_COUNTS)))),
+        "format": "d",
+    }  # There is no half GPU.
     ends = [answer.timeline[0].hour, answer.timeline[-1].hour + 1]
     axis = {"tickMinStep": 1, "tickCount": 12, "grid": False}
     x = quantity("hour", text("web.axis-hour"), axis=axis, bin="binned", scale={"domain": ends, "nice": False})
