@@ -56,6 +56,7 @@ class LaunchJob(msgspec.Struct, frozen=True):
     place: Placement
     line: str
     image: str  # container image; empty if none is known
+    needs_image: bool = False  # whether it runs only in that image
     setup: str = ""  # shell line that installs packages
     files: Mapping[str, str] = {}  # that the line runs, by name; each launch file contains them
     own_files: tuple[str, ...] = ()  # files that the user has
@@ -105,6 +106,7 @@ def _slurm(job: LaunchJob) -> Files:
     limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
     start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
     notes = [f"Before the first run: {job.setup}"] if job.setup else []
+    notes += [f"It runs in {job.image} or in an environment with the same packages."] if job.needs_image else []
     notes += job.token_notes(f"export {TOKEN}=… before sbatch")
     directives = sbatch_head(job.name, job.place.nodes, job.place.gpus_per_node, limit)
     return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + "\n".join(start) + "\n"}
@@ -113,9 +115,12 @@ def _slurm(job: LaunchJob) -> Files:
 def _skypilot(job: LaunchJob) -> Files:
     address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
     disk = extra_disk("skypilot", job.disk_gb)
+    if job.needs_image:
+        _check_image(job, "skypilot")
+    image = {"image_id": f"docker:{job.image}"} if job.needs_image else {}
     task = {
         "name": job.name,
-        "resources": sky_resources(job.place) | ({"disk_size": disk} if disk else {}),
+        "resources": sky_resources(job.place) | image | ({"disk_size": disk} if disk else {}),
         **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
         **({"envs": {TOKEN: ""}} if job.is_gated else {}),
         **({"workdir": "."} if job.own_files else {}),
@@ -123,6 +128,10 @@ def _skypilot(job: LaunchJob) -> Files:
         "run": address + job.line,
     }
     notes = [*job.token_notes(f"--env {TOKEN}"), *region_notes("skypilot", job.place)]
+    if job.place.is_spot:
+        notes.append(
+            f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
+        )
     return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
 
 
@@ -157,6 +166,7 @@ def _dstack(job: LaunchJob) -> Files:
         **keys,
     }
     notes = [*job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
+    notes += [f"Volume: add one at {job.output}, which is lost with the machine otherwise."] if job.output else []
     return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}
 
 
