@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import whichgpu
@@ -129,7 +131,7 @@ def test_training_runs_in_containers_on_nodes_named_as_the_tool_does(target: str
 
 
 def test_the_length_of_a_run_is_in_every_training_file() -> None:
-    request = {"gpu": "H100 SXM", "gpus": 8, "zero": 3, "batch": 64, "micro_batch": 1, "tokens": 10**9}
+    request: dict[str, Any] = {"gpu": "H100 SXM", "gpus": 8, "zero": 3, "batch": 64, "micro_batch": 1, "tokens": 10**9}
     answer = whichgpu.estimate("train", "llama-3.1-8b", **request)
     steps = 7630  # 1e9 tokens in batches of 64 samples of 2048 tokens, rounded up
     words = {

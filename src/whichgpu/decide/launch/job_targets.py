@@ -185,18 +185,23 @@ def _karpenter(job: LaunchJob) -> Files:
 
 
 def _cloud_cli(job: LaunchJob) -> Files:
-    """Return the line that creates the machines; they start a job that needs no file of the user, else the user starts it."""
-    place = job.place
+    """Return the line that creates the machines, and the script that runs the job on them.
+
+    They start the script themselves if it needs neither a file of the user nor another node; else the user does.
+    """
+    place, start = job.place, f"{job.name}-start.sh"
     check_provider(place.provider, place.instance)
-    start = "" if job.own_files or job.has_nodes else f"{job.name}-start.sh"
+    is_alone = not (job.own_files or job.has_nodes)
     machines = Machines(
-        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start,
+        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start if is_alone else "",
         max(DISK_GB, job.disk_gb),
     )  # fmt: skip
+    files = " and ".join((*job.own_files, start))
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
-    notes += [] if start else [f"On them: {job.command}"]
+    notes += [] if is_alone else [f"Copy {files} there, then run: sh {start}"]
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
-    return script | ({start: "#!/bin/sh\n" + _head(job) + _docker_code(job, "cloud-cli")} if start else {})
+    tokens = job.token_notes(f"export {TOKEN}=…")
+    return script | {start: "#!/bin/sh\n" + _head(job, *tokens) + _docker_code(job, "cloud-cli")}
 
 
 JOB_TARGETS: Mapping[str, Callable[[LaunchJob], Files]] = {

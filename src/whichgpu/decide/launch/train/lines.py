@@ -71,6 +71,8 @@ def script_notes(options: TrainOptions) -> list[str]:
     if options.lora_rank:
         kind = "QLoRA (4-bit base weights)" if options.is_qlora else "LoRA"
         notes.append(f"{kind} of rank {options.lora_rank} on {options.lora_targets or 'all-linear'}: set it in the script.")
+    if options.is_qlora and options.replicas > 1 and options.parallel.zero >= 2:
+        notes.append(f"Sharded 4-bit weights: bnb_4bit_quant_storage of the script's BitsAndBytesConfig is {options.half}.")
     notes += [f"The script's samples have {options.sequence} tokens."] if options.sequence else []
     computed = f"--{options.half} computes in {options.half}" if options.half else ""
     if options.precision == options.half and not options.is_qlora:

@@ -19,7 +19,11 @@ SETUP = (
 # (https://docs.nvidia.com/megatron-core/developer-guide/latest/get-started/install.html, 2026-11-18).
 IMAGE = "nvcr.io/nvidia/pytorch:25.04-py3"
 # Parts of a model that the arguments written here do not describe.
-LACKS = ("mla", "sparse", "recurrent", "pattern", "full_heads", "parallel_block", "encoder_layers", "patches")
+LACKS = (
+    *("mla", "sparse", "recurrent", "pattern", "full_heads", "parallel_block", "encoder_layers", "patches", "layer_other"),
+    *("other", "embedding_norm", "embedding", "kv_shared", "keys_are_values", "token_types", "lm_transform"),
+)
+ACTIVATIONS = {True: ("silu",), False: ("gelu", "gelu_tanh")}  # of MLPs with and without a gate
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}  # by ZeRO stage
 OPTIMIZERS = {"sgd": "sgd", "sgd-momentum": "sgd", "adamw": "adam", "adam": "adam"}
 DATA, SAVED, WEIGHTS = "data/tokens_text_document", "checkpoints", "weights"  # Files and folders of the user.
@@ -52,6 +56,7 @@ ROTARY = {
         for vocab in (151936, 152064)
         for context in (32768, 40960, 131072)
         for tied in (False, True)
+        if (kind, vocab, context, tied) != ("qwen2", 151936, 131072, False)  # DeepSeek's distilled model has another base.
     },
 }
 
@@ -59,7 +64,10 @@ ROTARY = {
 def has_model(options: TrainOptions) -> bool:
     """Whether Megatron-LM's arguments describe the model."""
     shape = options.shape
-    return isinstance(shape, Transformer) and shape.causal and not any(getattr(shape, name) for name in LACKS)
+    if not isinstance(shape, Transformer) or not shape.causal or any(getattr(shape, name) for name in LACKS):
+        return False
+    has_layers = shape.norms == 2 and shape.norm_affine and shape.final_norm and shape.activation in ACTIVATIONS[shape.gated]
+    return has_layers and (not shape.window or (options.sequence or 0) <= shape.window)
 
 
 def variables(options: TrainOptions) -> list[str]:

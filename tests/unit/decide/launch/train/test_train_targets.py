@@ -214,7 +214,7 @@ def test_notes_say_what_a_line_cannot() -> None:
         assert all(note in text for text in texts.values())
     assert "pip install transformers accelerate peft bitsandbytes deepspeed" in texts["docker"]
     assert "cudnn9-devel" in train_files("docker", TrainPlan(replace(adapted, image="x-cudnn9-runtime")))["docker.sh"]
-    assert {name for name, text in texts.items() if '"stage": 1' in text} == {"deepspeed", *JOB_TARGETS} - {"cloud-cli"}
+    assert {name for name, text in texts.items() if '"stage": 1' in text} == {"deepspeed", *JOB_TARGETS}
     assert {name for name, text in texts.items() if "this line does not" in text} == {"torchrun"}
     for precision, loaded in (("bf16", "bf16"), ("amp-bf16", "fp32"), ("fp32", "fp32")):
         (text,) = train_files("torchrun", TrainPlan(replace(RUN, precision=precision))).values()
@@ -268,7 +268,8 @@ def test_an_instruction_tuned_checkpoint_is_said_to_be_one() -> None:
 
 @pytest.mark.parametrize(
     ("target", "model"),
-    [("torchtitan", "mixtral-8x7b"), ("megatron", "bert-large"), ("megatron", "resnet50"), ("megatron", "deepseek-v3")],
+    [("torchtitan", "mixtral-8x7b")]
+    + [("megatron", name) for name in ("bert-large", "resnet50", "deepseek-v3", "gpt-oss-20b", "gemma-2-9b", "olmo-2-7b")],
 )
 def test_models_that_a_tool_lacks_are_refused(target: str, model: str) -> None:
     run = replace(RUN, model=model, shape=find_model(model, Catalog(), None))
