@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.base.units import GIB
 from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files
 from whichgpu.decide.launch.serve_command import shell_line
 from whichgpu.decide.launch.text import NodeWord, comments, yaml
@@ -32,7 +33,6 @@ from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.decide.launch.train.sizes import node_disk_gb, output_bytes
 
 DEEPSPEED_FILE = "deepspeed.json"
-GIB = 2**30
 
 
 def train_files(target: str, plan: TrainPlan) -> Files:
