@@ -15,7 +15,7 @@ from whichgpu.api.launch.emit import with_launch_files
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("fit", "llama-3.1-8b", "--gpu", "H100 SXM", "--batch", "8"), ("--max-num-seqs=8", "--max-model-len=2304")),
+        (("fit", "llama-3.1-8b", "--gpu", "H100 SXM", "--batch", "8"), ("--max-num-seqs=8", "--max-model-len=5120")),
         (("estimate", "serve", "llama-3.1-70b", "--gpu", "H100 SXM", "--gpus", "4", "--tp", "4"), ("--tensor-parallel-size=4",)),
         pytest.param(
             ("recommend", "serve", "llama-3.1-8b", "--rate", "2/s", "--as-of", "2026-10-01"),
@@ -30,11 +30,11 @@ def test_every_verb_prints_a_vllm_line_with_its_estimate(argv: tuple[str, ...], 
     reply = call(*argv, "--emit", "vllm")
     assert reply.code == 0, reply.err
     *head, line = reply.out.splitlines()
-    quantised = argv[0] == "plan"  # It chooses int8, which vLLM does not make from the published weights.
-    published = argv[0] == "recommend"  # It chooses fp8, in which the catalog lists a checkpoint.
-    owner = "RedHatAI/Meta-" if published else "path/to/meta-llama/" if quantised else "meta-llama/"
-    assert line.startswith(f"vllm serve {owner}Llama-3.1-")
-    assert (quantised or published) != ("--dtype=" in line or "--quantization=" in line)
+    published = argv[0] in ("plan", "recommend")  # They choose int8 and fp8, in which the catalog lists checkpoints.
+    assert line.startswith(f"vllm serve {'RedHatAI/Meta-' if published else 'meta-llama/'}Llama-3.1-")
+    assert published != ("--dtype=" in line or "--quantization=" in line)
+    assert any(one.startswith("# Checkpoint: RedHatAI/") for one in head) == published
+    assert any(one.startswith("# Context: ") for one in head)
     assert all(word in line for word in words)
     assert head[0] == "#!/bin/sh"
     assert all(one.startswith("#") for one in head)

@@ -18,11 +18,9 @@ from whichgpu.decide.launch.train.base_checkpoint import training_checkpoint
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.decide.work import Work, work_of
 from whichgpu.price.run import STARTUP
+from whichgpu.workload.defaults import from_echo
 from whichgpu.workload.parallel import Parallel
-from whichgpu.workload.spelling import from_object
 from whichgpu.workload.tasks import TASK_TRAITS
-
-WORK_FIELDS = ("task", "model", "batch", "seq_in", "epochs", "steps", "tokens", "samples")
 
 
 def training_plan(answer: FitAnswer | EstimateAnswer | RecommendAnswer, context: Context) -> TrainPlan | None:
@@ -116,8 +114,7 @@ def _options(echo: Mapping[str, Any], context: Context, **values: Any) -> TrainO
 
 def _work(echo: Mapping[str, Any], context: Context) -> Work:
     """Return the tokens or samples of the whole run."""
-    request = {name: echo[name] for name in WORK_FIELDS if echo[name] is not None}
-    return work_of(from_object(request).workload, context.lookups_for(True).shape(echo["model"]), None)
+    return work_of(from_echo(echo), context.lookups_for(True).shape(echo["model"]), None)
 
 
 def _steps(echo: Mapping[str, Any], work: Work) -> int | None:

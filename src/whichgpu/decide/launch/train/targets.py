@@ -30,7 +30,7 @@ from whichgpu.decide.launch.train.lines import (
     trainer_words,
 )
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
-from whichgpu.decide.launch.train.sizes import node_disk_gb, output_bytes
+from whichgpu.decide.launch.train.sizes import node_disk_gb, output_bytes, weight_bytes
 
 DEEPSPEED_FILE = "deepspeed.json"
 
@@ -111,8 +111,9 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
     job = _megatron_job(target, options) if options.splits_model else _script_job(options)
     written = -(-int(output_bytes(options)) // GIB)
     job = replace(
-        job, output_gib=written, disk_gb=node_disk_gb(options), is_gated=options.is_repository, max_seconds=options.max_seconds,
-        header=plan.header, notes=(*job.notes, *shared_folder_notes(options, job.output)),
+        job, output_gib=written, disk_gb=node_disk_gb(options), download_bytes=int(weight_bytes(options)),
+        is_gated=options.is_repository, max_seconds=options.max_seconds, header=plan.header,
+        notes=(*job.notes, *shared_folder_notes(options, job.output)),
     )  # fmt: skip
     return job_files(target, job)
 
