@@ -27,8 +27,8 @@ def test_what_is_emitted_is_explained_as_what_was_estimated(target: str, precisi
     assert config["fields"]["model"] == "llama-3.1-8b"
     assert config["fields"]["parallel"] == {"tp": 2}
     assert (config["fields"]["precision"], config["fields"]["gpus"], config["max_sequences"]) == (precision, 2, 8)
-    assert config["context"] == 2304
-    assert config["fields"]["seq_in"] + config["fields"]["seq_out"] == 2304
+    assert config["context"] == 5120
+    assert config["fields"]["seq_in"] + config["fields"]["seq_out"] == 5120
     assert not config["unread"]
 
 

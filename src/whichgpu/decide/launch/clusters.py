@@ -8,10 +8,11 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.disk import extra_disk, weights_disk_gb
 from whichgpu.decide.launch.names import gpu_name, known_gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
-from whichgpu.decide.launch.serve_command import model_argument, serve_line
+from whichgpu.decide.launch.serve_command import container_words, model_argument, shell_line
 from whichgpu.decide.launch.skypilot import PORT
 from whichgpu.decide.launch.text import TOKEN
 
@@ -22,8 +23,10 @@ SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
 }
+FOLDER = "/work"  # folder of a container that has files of the user
 KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
 KARPENTER_PROVIDERS = ("aws", "azure")
+SHARED_MEMORY_SIZE = "16GB"  # of processes of a node, which exchange data in it (assumed; docker's default is 64 MB)
 
 
 def gpu_resource(vendor: str) -> str:
@@ -85,10 +88,15 @@ def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
     }
 
 
-def dstack_resources(place: Placement) -> dict[str, Any]:
-    """Return dstack's keys for the GPUs of a node and the offer they are rented by."""
+def dstack_resources(place: Placement, disk_gb: int) -> dict[str, Any]:
+    """Return dstack's keys for the GPUs of a node, its disk and shared memory, and the offer they are rented by."""
+    disk = extra_disk("dstack", disk_gb)
     keys: dict[str, Any] = {
-        "resources": {"gpu": f"{gpu_name('dstack', place)}:{place.gpus_per_node}"},
+        "resources": {
+            "gpu": f"{gpu_name('dstack', place)}:{place.gpus_per_node}",
+            "shm_size": SHARED_MEMORY_SIZE,
+            **({"disk": f"{disk}GB.."} if disk else {}),
+        },
         "spot_policy": "spot" if place.is_spot else "on-demand",
     }
     backend, region = provider_name("dstack", place), region_of("dstack", place)
@@ -102,11 +110,11 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "name": options.group,
         "image": image,
         "env": [f"{TOKEN}="],
-        "commands": [serve_line(options, engine, PORT)],
+        "commands": [shell_line(container_words(options, engine, PORT, FOLDER))],
         "port": PORT,
         "model": model_argument(options, engine_record(engine).serve),
         "replicas": options.copies,
-        **dstack_resources(options.placement),
+        **dstack_resources(options.placement, weights_disk_gb(options.download_bytes)),
     }
 
 
