@@ -84,7 +84,7 @@ def _form(page: Page) -> dict[str, Any]:
         "rank": form.field("rank"),
         "risk": form.field("risk"),
         "limits": form.fields("budget", "deadline", "duration", "as_of", "currency", "api_price"),
-        "machines": form.fields("gpu", "gpus", "min_memory", "max_power", "needs", "why_not"),
+        "machines": form.fields("gpu", "gpus", "min_memory", "max_power", "pue", "needs", "why_not"),
         "offers": form.fields("provider", "region", "near", "max_latency"),
         "term": form.field("term"),
         "owned": form.field("owned"),
