@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import whichgpu
 from tests.surface.cli import call
+from whichgpu.api.context import Context
+from whichgpu.api.launch.emit import with_launch_files
 
 
 @pytest.mark.parametrize(
@@ -130,3 +134,25 @@ def test_training_runs_in_containers_on_nodes_named_as_the_tool_does(target: str
     assert "torchrun --nnodes=2 --nproc-per-node=8" in text
     assert "H100 SXM:" not in text
     assert ("H100:8" in text) == (target == "dstack")
+
+
+def test_the_length_of_a_run_is_in_every_training_file() -> None:
+    request: dict[str, Any] = {"gpu": "H100 SXM", "gpus": 8, "zero": 3, "batch": 64, "micro_batch": 1, "tokens": 10**9}
+    answer = whichgpu.estimate("train", "llama-3.1-8b", **request)
+    steps = 7630  # 1e9 tokens in batches of 64 samples of 2048 tokens, rounded up
+    words = {
+        "torchrun": f"--max_steps={steps}",
+        "accelerate": f"--max_steps={steps}",
+        "deepspeed": f"--max_steps={steps}",
+        "torchtitan": f"--training.steps={steps}",
+        "megatron": f"--train-iters={steps}",
+        "slurm": f"--max_steps={steps}",
+    }
+    texts = {
+        target: "".join(with_launch_files(answer, {**request, "emit": target}, Context()).emitted.values()) for target in words
+    }
+    assert {target for target, word in words.items() if word not in texts[target]} == set()
+    hours, minutes, _ = (int(part) for part in texts["slurm"].partition("--time=")[2].split("\n")[0].split(":"))
+    assert answer.run is not None
+    start = 60 * (60 * hours + minutes) - answer.run.time.high
+    assert 600 <= start < 660  # Start-up is in the limit, which comes from the upper end of the range.

@@ -26,6 +26,7 @@ from whichgpu.decide.launch.models import file_name, pytorch_image, repository_o
 from whichgpu.decide.launch.picture_targets import PicturePlan
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.estimate.memory.pipeline import part_bytes
+from whichgpu.price.run import STARTUP
 from whichgpu.workload.defaults import from_echo
 from whichgpu.workload.denoisers import denoiser
 from whichgpu.workload.shapes import TracedShape
@@ -59,7 +60,8 @@ def picture_plan(
     figures = [figure_text("time", answer.time), figure_text("throughput", answer.throughput)]
     figures += [f"memory {memory_text(answer.memory_device)} of {format_memory(answer.usable or 0)} a GPU"]
     figures += [f"evidence: {answer.tier}"] if answer.tier else []
-    return _plan(echo, shape, context, day, figures, gpu=echo["gpu"], max_seconds=answer.run.time.high if answer.run else None)
+    limit = answer.run.time.high + STARTUP if answer.run else None
+    return _plan(echo, shape, context, day, figures, gpu=echo["gpu"], max_seconds=limit)
 
 
 def _recommended(answer: RecommendAnswer, shape: TracedShape, context: Context) -> PicturePlan:

@@ -58,6 +58,7 @@ class LaunchJob(msgspec.Struct, frozen=True):
     place: Placement
     line: str
     image: str  # container image; empty if none is known
+    needs_image: bool = False  # whether it runs only in that image
     setup: str = ""  # shell line that installs packages
     files: Mapping[str, str] = {}  # that the line runs, by name; each launch file contains them
     own_files: tuple[str, ...] = ()  # files that the user has
@@ -114,6 +115,7 @@ def _slurm(job: LaunchJob) -> Files:
     limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
     start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
     notes = [f"Before the first run: {job.setup}"] if job.setup else []
+    notes += [f"It runs in {job.image} or in an environment with the same packages."] if job.needs_image else []
     notes += job.token_notes(f"export {TOKEN}=… before sbatch")
     directives = sbatch_head(job.name, job.place.nodes, job.place.gpus_per_node, limit)
     return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + job.examples + "\n".join(start) + "\n"}
@@ -132,12 +134,19 @@ def _skypilot(job: LaunchJob) -> Files:
         "run": address + job.line,
     }
     notes = [*job.token_notes(f"--env {TOKEN}"), *region_notes("skypilot", job.place)]
+    if job.place.is_spot:
+        notes.append(
+            f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
+        )
     return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
 
 
 def _sky_image(job: LaunchJob) -> dict[str, str]:
-    """Return the image that the job runs in on GPUs of AMD, for which the packages of its setup are not."""
-    return {"image_id": f"docker:{job.image}"} if job.place.vendor == "amd" and job.image else {}
+    """Return the image of a job that runs only in it, or on GPUs of AMD, for which the packages of its setup are not."""
+    if job.needs_image:
+        _check_image(job, "skypilot")
+    is_needed = job.needs_image or job.place.vendor == "amd"
+    return {"image_id": f"docker:{job.image}"} if is_needed and job.image else {}
 
 
 def _docker(job: LaunchJob) -> Files:
@@ -169,6 +178,7 @@ def _dstack(job: LaunchJob) -> Files:
         **dstack_resources(job.place, job.disk_gb),
     }
     notes = [*job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
+    notes += [f"Volume: add one at {job.output}, which is lost with the machine otherwise."] if job.output else []
     return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}
 
 
@@ -189,18 +199,23 @@ def _karpenter(job: LaunchJob) -> Files:
 
 
 def _cloud_cli(job: LaunchJob) -> Files:
-    """Return the line that creates the machines; they start a job that needs no file of the user, else the user starts it."""
-    place = job.place
+    """Return the line that creates the machines, and the script that runs the job on them.
+
+    They start the script themselves if it needs neither a file of the user nor another node; else the user does.
+    """
+    place, start = job.place, f"{job.name}-start.sh"
     check_provider(place.provider, place.instance)
-    start = "" if job.own_files or job.has_nodes else f"{job.name}-start.sh"
+    is_alone = not (job.own_files or job.has_nodes)
     machines = Machines(
-        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start,
+        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start if is_alone else "",
         max(DISK_GB, job.disk_gb),
     )  # fmt: skip
+    files = " and ".join((*job.own_files, start))
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
-    notes += [] if start else [f"On them: {job.command}"]
+    notes += [] if is_alone else [f"Copy {files} there, then run: sh {start}"]
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
-    return script | ({start: "#!/bin/sh\n" + _head(job) + _docker_code(job, "cloud-cli")} if start else {})
+    tokens = job.token_notes(f"export {TOKEN}=…")
+    return script | {start: "#!/bin/sh\n" + _head(job, *tokens) + _docker_code(job, "cloud-cli")}
 
 
 JOB_TARGETS: Mapping[str, Callable[[LaunchJob], Files]] = {
