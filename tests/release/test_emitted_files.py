@@ -71,6 +71,22 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("estimate", {"task": "batch", "model": "qwen-image", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "batch": 16, "as_of": DAY}),
     ("estimate", {"task": "train", "model": "llama-3.1-8b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "zero": 3, "as_of": DAY}),
+    (
+        "estimate",
+        {
+            "task": "train",
+            "model": "llama-3.1-70b",
+            "gpu": "H100 SXM",
+            "gpus": 32,
+            "nodes": 4,
+            "tp": 8,
+            "pp": 4,
+            "batch": 64,
+            "micro_batch": 1,
+            "tokens": 1e9,
+            "as_of": DAY,
+        },
+    ),
     ("estimate", {"task": "train", "model": "resnet50", "gpu": "MI300X", "gpus": 8, "batch": 2048, "as_of": DAY}),
     ("estimate", {"task": "serve", "model": "llama-3.1-405b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "as_of": DAY}),
     *(("estimate", {"task": task, "model": "llama-3.1-8b", "gpu": "L4", "as_of": DAY}) for task in ("prefill", "decode")),
@@ -229,7 +245,10 @@ WRONG_WORDS = {
         ("--fsdp_config={", "--fsdp_configs={"),
         ("reshard_after_forward", "reshard_after"),
     ),
-    "deepspeed": (("--gradient_accumulation_steps=", "--accumulation_steps="),),
+    "deepspeed": (
+        ("--gradient_accumulation_steps=", "--accumulation_steps="),
+        ("deepspeed --num_gpus", "deepspeed --num_nodes=2 --num_gpus"),
+    ),
     "torchtitan": (("_batch_size=", "_batchsize="), ("activation_checkpoint:", "activation_checkpoint:x")),
 }
 

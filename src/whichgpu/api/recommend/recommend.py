@@ -143,9 +143,7 @@ def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
         return None
     (options,) = plan.groups
     notes = checkpoint_notes(options, engine_record(plan.engine))
-    limit = getattr(lookups.shape(answer.request["model"]), "max_context", 0)
-    if answer.context and answer.context < limit:
-        notes.append(f"{answer.context} tokens are what the KV cache holds; the model's own limit is {limit}.")
+    notes += [options.context_reason] if options.context_reason else []
     note = comments(notes)
     return f"{serve_line(options, plan.engine)}  {note}".rstrip()
 
