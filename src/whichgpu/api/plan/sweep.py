@@ -96,13 +96,13 @@ def _beside_plan(plan: SolvedPlan, name: str, value: float, point: PricedPoint) 
     The plan's capacities are simulated and those of points are by formulas, so either may be the lower one by itself.
     """
     (model,) = plan.inputs.models
-    asked = model.traffic.mean if name == "rate" else getattr(model.objectives, OBJECTIVES[name])
-    if asked is None:
+    own_value = model.traffic.mean if name == "rate" else getattr(model.objectives, OBJECTIVES[name])
+    if own_value is None:
         return point
     solution, cost = plan.trial.solution, round(plan.bill, 6)
     mine = PricedPoint(cost, round(solution.gap, 6), solution.max_gpus(plan.trial.formulation.problem))
-    easier = value <= asked if name == "rate" else value >= asked
-    harder = value >= asked if name == "rate" else value <= asked
+    easier = value <= own_value if name == "rate" else value >= own_value
+    harder = value >= own_value if name == "rate" else value <= own_value
     if point.cost is None:
         return mine if easier else point
     return mine if (easier and point.cost > cost) or (harder and point.cost < cost) else point

@@ -194,8 +194,8 @@ class Simulator:
 
         self.prepare([(group, one)])
         limits = self._server(group, one)[0].limits
-        shown = simulate_candidate(self._request, group, one, limits, replicas * one.parallel.dp, self._risk)
-        if shown.holds and shown.holds_slow:
+        simulation = simulate_candidate(self._request, group, one, limits, replicas * one.parallel.dp, self._risk)
+        if simulation.holds and simulation.holds_slow:
             return one
         return self.simulated(group, replace(one, overrides=LimitOverrides(), min_replicas=replicas + 1, capacity=None))
 

@@ -210,8 +210,9 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
     model = next(one for one in formulation.models if one.name == row.model)
     column = next(
         column
-        for column in formulation.columns
-        if formulation.models[column.model] is model
+        for column, count in zip(formulation.columns, plan.trial.solution.counts.max(axis=0), strict=True)
+        if count > 0
+        and formulation.models[column.model] is model
         and formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
         and column.replica.tp == row.gpus_per_copy
         and (column.replica.role, column.replica.precision) == (row.role, row.precision)

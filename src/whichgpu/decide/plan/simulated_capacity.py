@@ -50,10 +50,10 @@ def of_simulation(replica: ReplicaCapacity, one: Configuration, rate: float, out
     assert one.simulation is not None
     tokens, sequences, simulation = one.overrides.max_batched_tokens, one.overrides.max_sequences, one.simulation
     limits = replace(replica.limits, max_batched_tokens=tokens or replica.limits.max_batched_tokens)
-    most = sequences or limits.max_sequences
-    running = running_sequences(simulation.rate, simulation.ttft, simulation.tpot, outputs, most)
+    limit = sequences or limits.max_sequences
+    running = running_sequences(simulation.rate, simulation.ttft, simulation.tpot, outputs, limit)
     return replace(
-        replica, rates=np.array([rate]), batches=np.array([float(running)]), limits=limits, late_rates=None, max_sequences=most
+        replica, rates=np.array([rate]), batches=np.array([float(running)]), limits=limits, late_rates=None, max_sequences=limit
     )
 
 
@@ -67,8 +67,8 @@ def simulate_candidate(
     traffic = traffic_of(workload.rate, Lengths(float(inputs)), Lengths(float(outputs)))
     served = ServedModel(str(workload.model), request, traffic, objectives)
     pool = GpuPool(Pool(group.gpu.id, group.gpu.id, group.gpus, ()), group.gpu, group.fabric, one.parallel.tp)
-    unknown = np.zeros(1)
-    replica = of_simulation(ReplicaCapacity(one.parallel.tp, one.precision, unknown, unknown, limits), one, 0.0, outputs)
+    no_rate = np.zeros(1)
+    replica = of_simulation(ReplicaCapacity(one.parallel.tp, one.precision, no_rate, no_rate, limits), one, 0.0, outputs)
     return simulate_equal_replicas(served, pool, replica, replicas, risk=risk)
 
 
@@ -77,10 +77,14 @@ class SimulatedColumns:
 
     def __init__(self, formulation: Formulation, risk: Risk) -> None:
         self._formulas, self._requests = formulation, [_request(one) for one in formulation.models]
-        self._kept = MIN_HEADROOM if risk == "low" else 1.0  # Simulated replicas sustain this multiple of their capacity.
+        self._headroom_factor = (
+            MIN_HEADROOM if risk == "low" else 1.0
+        )  # Simulated replicas sustain this multiple of their capacity.
         self._simulators = [Simulator(one, risk) for one in self._requests]
-        self._bounded: dict[int, Configuration] = {}  # configuration of each column that is not simulated yet, by its index
-        self._reduced: dict[int, ReplicaCapacity] = {}  # replica of each column with a reduced capacity, as simulated
+        self._configurations: dict[
+            int, Configuration
+        ] = {}  # configuration of each column that is not simulated yet, by its index
+        self._simulated_replicas: dict[int, ReplicaCapacity] = {}  # replica of each column with a reduced capacity, as simulated
         self.formulation = self._with_bounds()
 
     def _with_bounds(self) -> Formulation:
@@ -96,10 +100,10 @@ class SimulatedColumns:
                         by_degree.setdefault(replica.tp, []).append(Column(m, place, replica, count))
             for tp, units in by_degree.items():
                 groups = [self._group(one) for one in units]
-                found = best_configurations(_of_degree(request, tp), groups)
-                for unit, group, one in zip(units, groups, found, strict=True):
+                configurations = best_configurations(_of_degree(request, tp), groups)
+                for unit, group, one in zip(units, groups, configurations, strict=True):
                     if isinstance(one, Configuration) and (bound := self._simulators[m].upper_bound(group, one)):
-                        self._bounded[len(columns)] = one
+                        self._configurations[len(columns)] = one
                         replica = replace(unit.replica, rates=np.array([bound / unit.replicas]), late_rates=None)
                         columns.append(replace(unit, replica=replica))
         return table_of(replace(formulas, problem=replace(formulas.problem, late=None)), tuple(columns))
@@ -110,11 +114,11 @@ class SimulatedColumns:
 
     def simulate(self, solution: Solution) -> bool:
         """Replace the bounds of the columns that a plan uses by simulated capacities; return whether any had a bound."""
-        new = [j for j in _used(solution) if j in self._bounded]
+        new = [j for j in _columns_in_use(solution) if j in self._configurations]
         columns = list(self.formulation.columns)
         for j in new:
             column, group, simulator = columns[j], self._group(columns[j]), self._simulators[columns[j].model]
-            one = simulator.simulated(group, self._bounded.pop(j))
+            one = simulator.simulated(group, self._configurations.pop(j))
             replica = replace(column.replica, rates=np.zeros(1))
             if isinstance(one, Configuration) and one.simulation is not None:
                 outputs = self._requests[column.model].workload.seq_out or 1
@@ -126,13 +130,13 @@ class SimulatedColumns:
 
     def reduce(self, solution: Solution) -> None:
         """Lower the capacities of the columns that a plan uses, so that the next plan has more replicas or others."""
-        used, columns = _used(solution), list(self.formulation.columns)
-        for j in used:
+        in_use, columns = _columns_in_use(solution), list(self.formulation.columns)
+        for j in in_use:
             units, column = float(solution.counts[:, j].max()), columns[j]
-            self._reduced.setdefault(j, column.replica)
-            served = float((solution.shares[:, j] * self.formulation.problem.demand).sum(axis=1).max())
-            most = served / (units + 1.0) / column.replicas if len(used) == 1 else MIXED_STEP * float(column.replica.rates[0])
-            columns[j] = replace(column, replica=replace(column.replica, rates=np.array([most * (1.0 + 1e-9)])))
+            self._simulated_replicas.setdefault(j, column.replica)
+            rate = float((solution.shares[:, j] * self.formulation.problem.demand).sum(axis=1).max())
+            max_rate = rate / (units + 1.0) / column.replicas if len(in_use) == 1 else MIXED_STEP * float(column.replica.rates[0])
+            columns[j] = replace(column, replica=replace(column.replica, rates=np.array([max_rate * (1.0 + 1e-9)])))
         self.formulation = table_of(self.formulation, tuple(columns))
 
     def estimated(self) -> Formulation:
@@ -148,20 +152,20 @@ class SimulatedColumns:
         }
         columns = list(self.formulation.columns)
         for j, column in enumerate(columns):
-            replica = self._reduced.get(j, column.replica)
+            replica = self._simulated_replicas.get(j, column.replica)
             if replica.role == "both":
-                columns[j] = replace(column, replica=replace(replica, rates=replica.rates * self._kept))
-        for j in self._bounded:
+                columns[j] = replace(column, replica=replace(replica, rates=replica.rates * self._headroom_factor))
+        for j in self._configurations:
             column = columns[j]
             replica = formulas[column.model, column.pool_index, column.replica.precision, column.replica.tp]
             columns[j] = replace(column, replica=replace(replica, late_rates=None))
-        problem = replace(self.formulation.problem, headroom=1.0 - 1.0 / self._kept)
+        problem = replace(self.formulation.problem, headroom=1.0 - 1.0 / self._headroom_factor)
         return table_of(replace(self.formulation, problem=problem), tuple(columns))
 
 
-def _used(solution: Solution) -> Sequence[int]:
-    used: list[int] = np.flatnonzero(solution.counts.sum(axis=0)).tolist()
-    return used
+def _columns_in_use(solution: Solution) -> Sequence[int]:
+    in_use: list[int] = np.flatnonzero(solution.counts.sum(axis=0)).tolist()
+    return in_use
 
 
 def _request(model: ServedModel) -> WorkloadRequest:
