@@ -127,7 +127,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
         api_prices=_api_prices(query.api_price, currency, exchanger),
-        max_watts=parse_watts(query.max_power) if isinstance(query.max_power, str) else query.max_power,
+        max_watts=parse_watts(query.max_power) if isinstance(query.max_power, str) else query.max_power, pue=query.pue or 1.0,
         rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
         quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
         currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
@@ -136,15 +136,16 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
     )  # fmt: skip
 
 
-def _api_prices(text: str | None, currency: str, exchanger: Exchanger) -> tuple[float, float] | None:
-    """Return the prices of a million input and output tokens; one price is that of both."""
+def _api_prices(text: str | None, currency: str, exchanger: Exchanger) -> tuple[float, float, float] | None:
+    """Return the prices of a million input, output and cached input tokens; one price is that of all."""
     if text is None:
         return None
     prices = [parse_typed_money(part, currency)[0] for part in text.split(",")]
-    if len(prices) > 2:
+    if len(prices) > 3:
         raise invalid_value("api_price", text, msg("wants.api-price"))
     amounts = [float(exchanger.convert(Money(one.amount, exchanger.check(one.currency)), currency)[0].amount) for one in prices]
-    return amounts[0], amounts[-1]
+    inputs, *others = amounts
+    return inputs, others[0] if others else inputs, others[1] if len(others) > 1 else inputs
 
 
 def _run_settings(query: Requirements) -> RunSettings:
