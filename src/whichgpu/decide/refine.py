@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.lru import LruCache
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import Cached, group_key, request_key
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
@@ -178,7 +178,7 @@ class ServingRefiner(Refiner):
             one = self.done.get(at)
             if at in self._proven or not isinstance(one, Configuration):
                 continue
-            proven = self._cached(self._simulator.proven, {at: one})[at] if self._added[at] < MAX_ADDED else one
+            proven = self._cached(self._proven_fleet, {at: one})[at] if self._added[at] < MAX_ADDED else one
             if proven is one:
                 self._proven.add(at)
             else:
@@ -186,6 +186,20 @@ class ServingRefiner(Refiner):
                 refined[at] = proven
         self.done |= refined
         return refined
+
+    def _proven_fleet(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a simulated configuration if its fleet keeps its objectives as a plan's must; else one with a replica more.
+
+        Fleets without objectives, with pipelines or parts of a GPU, or too large to be simulated are returned unchanged.
+        """
+        workload, replicas = self.request.workload, self._simulator.replicas_of(one)
+        limited = workload.ttft_max is not None or workload.tpot_max is not None
+        able = one.simulation is not None and limited and one.parallel.pp == 1 and group.share == 1.0
+        if self.screened.keeps_objectives is None or not able or replicas > MAX_REPLICAS:
+            return one
+        limits, copies = self._simulator.limits_of(group, one), replicas * one.parallel.dp
+        keeps = self.screened.keeps_objectives(self.request, group, one, limits, copies, self.screened.risk)
+        return one if keeps else self._simulator.with_one_more(group, one)
 
     def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
         """Return simulated results with the highest request rate that each group sustains, by index of the group of GPUs."""

@@ -94,6 +94,12 @@ def recommend_spelled(
 
     serving = modelled and screened.request.workload.serving
     screened = replace(screened, risk=screened.selection.constraints.risk_for(serving))
+    if screened.request.workload.rate is not None and serving:
+        from whichgpu.decide.plan.one_length.simulated_capacity import (
+            keeps_objectives,  # Only services with a load need this import.
+        )
+
+        screened = replace(screened, keeps_objectives=keeps_objectives)
 
     def order(candidates: Candidates) -> Ints:
         return candidates.order(rank, market, cautious=True)

@@ -39,7 +39,7 @@ from whichgpu.decide.configurations.slow_steps import (
 from whichgpu.decide.constraints import Risk
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
 from whichgpu.estimate.serving.summary import summarise
@@ -181,23 +181,15 @@ class Simulator:
             latencies = replace(latencies, max_slowdown=factor, keeps=max(keeps, SAFE_PROBABILITY * (factor > 1.0)))
         return replace(self._with_replicas(one, replicas), simulation=latencies)
 
-    def proven(self, group: Group, one: Configuration) -> GroupResult:
-        """Return a simulated configuration if its fleet keeps its objectives as a plan's must; else one with a replica more.
-
-        Fleets without objectives, with pipelines or parts of a GPU, or too large to be simulated are returned unchanged.
-        """
-        workload, replicas = self._workload, self.replicas_of(one)
-        limited = workload.ttft_max is not None or workload.tpot_max is not None
-        if one.simulation is None or not limited or one.parallel.pp > 1 or group.share < 1.0 or replicas > MAX_REPLICAS:
-            return one
-        from whichgpu.decide.plan.simulated_capacity import simulate_candidate  # Only the leading service needs this import.
-
+    def limits_of(self, group: Group, one: Configuration) -> SchedulerLimits:
+        """Return the scheduler limits of one replica of a configuration that was simulated."""
         self.prepare([(group, one)])
-        limits = self._server(group, one)[0].limits
-        simulation = simulate_candidate(self._request, group, one, limits, replicas * one.parallel.dp, self._risk)
-        if simulation.holds and simulation.holds_slow:
-            return one
-        return self.simulated(group, replace(one, overrides=LimitOverrides(), min_replicas=replicas + 1, capacity=None))
+        return self._server(group, one)[0].limits
+
+    def with_one_more(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a simulated configuration simulated again with at least one replica more."""
+        fewest = self.replicas_of(one) + 1
+        return self.simulated(group, replace(one, overrides=LimitOverrides(), min_replicas=fewest, capacity=None))
 
     def completed(self, group: Group, one: Configuration) -> Configuration:
         """Return a simulated configuration with its highest request rate, and with the range of its latencies.

@@ -22,10 +22,10 @@ from whichgpu.decide.plan.inputs import (
     supply_of,
 )
 from whichgpu.decide.plan.margins import LARGE_STEPS, SMALL_HEADROOMS, Margins, late_rates, planned_objectives, with_margins
+from whichgpu.decide.plan.one_length.simulated_capacity import SimulatedColumns, has_one_length
 from whichgpu.decide.plan.question import PlanQuestion
 from whichgpu.decide.plan.refusal import Refusal, refusal
 from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
-from whichgpu.decide.plan.simulated_capacity import SimulatedColumns, has_one_length
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel, build
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.problem import Solution

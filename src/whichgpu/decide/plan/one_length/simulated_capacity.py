@@ -18,7 +18,7 @@ from whichgpu.decide.configurations.simulate import Simulator
 from whichgpu.decide.configurations.slow_steps import MIN_HEADROOM
 from whichgpu.decide.constraints import Risk
 from whichgpu.decide.plan.capacity import ReplicaCapacity
-from whichgpu.decide.plan.simulate import SimulatedModel, simulate_equal_replicas
+from whichgpu.decide.plan.simulate import simulate_equal_replicas
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel, table_of
 from whichgpu.decide.plan.solver.problem import Pool, Solution
 from whichgpu.decide.plan.supply import GpuPool
@@ -57,10 +57,10 @@ def of_simulation(replica: ReplicaCapacity, one: Configuration, rate: float, out
     )
 
 
-def simulate_candidate(
+def keeps_objectives(
     request: WorkloadRequest, group: Group, one: Configuration, limits: SchedulerLimits, replicas: int, risk: Risk
-) -> SimulatedModel:
-    """Return the simulation, as of a plan, of all of a question's requests on a number of simulated replicas of `recommend`."""
+) -> bool:
+    """Return whether a number of simulated replicas of `recommend` keep a question's objectives as a plan's fleet must."""
     workload = request.workload
     inputs, outputs = workload.seq_in or 1, workload.seq_out or 1
     objectives = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
@@ -69,7 +69,8 @@ def simulate_candidate(
     pool = GpuPool(Pool(group.gpu.id, group.gpu.id, group.gpus, ()), group.gpu, group.fabric, one.parallel.tp)
     no_rate = np.zeros(1)
     replica = of_simulation(ReplicaCapacity(one.parallel.tp, one.precision, no_rate, no_rate, limits), one, 0.0, outputs)
-    return simulate_equal_replicas(served, pool, replica, replicas, risk=risk)
+    simulation = simulate_equal_replicas(served, pool, replica, replicas, risk=risk)
+    return simulation.holds and simulation.holds_slow
 
 
 class SimulatedColumns:
