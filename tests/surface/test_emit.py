@@ -50,6 +50,12 @@ def test_lengths_that_vary_leave_the_longest_request_to_the_engine() -> None:
     assert "--max-model-len" not in call(*argv, "--emit", "vllm").out
 
 
+@pytest.mark.parametrize(("word", "target"), [("sbatch", "slurm"), ("k8s", "kubernetes"), ("ollama-modelfile", "ollama")])
+def test_words_that_people_type_are_targets(word: str, target: str) -> None:
+    argv = ("estimate", "decode", "llama-3.1-8b", "--gpu", "H100 SXM", "--emit")
+    assert call(*argv, word).out == call(*argv, target).out != ""
+
+
 def test_python_callers_get_the_files() -> None:
     answer = whichgpu.estimate("serve", "llama-3.1-8b", gpu="H100 SXM", max_sequences=32, emit="sglang")
     assert "--max-running-requests=32" in answer.emitted["sglang.sh"]

@@ -19,6 +19,7 @@ from whichgpu.catalog.places.country import countries, countries_named
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")
+_CODE = re.compile(r"[$`;|<>{}\\]")  # Characters of a shell's code that no place has in its name.
 
 # Words that people and tools add or leave out without meaning another GPU.
 MAKERS = frozenset("nvidia amd intel google aws apple geforce radeon instinct generation gpu corporation graphics card".split())
@@ -132,6 +133,10 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
     def names(region: Region) -> tuple[str, ...]:
         return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
 
+    choices = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
+    choices += [country.name for country in countries()]
+    if _CODE.search(name):
+        raise _unknown("region", name, choices)
     called = exact_matches(catalog.regions, name, names)
     inside = countries_named(name)
     if there := tuple(region for region in catalog.regions if region.country in inside or (inside and region in called)):
@@ -142,8 +147,6 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
         return matches
     if city := find_city((region.city for region in catalog.regions if region.city), name):
         return tuple(region for region in catalog.regions if region.city == city)
-    choices = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
-    choices += [country.name for country in countries()]
     raise _unknown("region", name, choices)
 
 

@@ -51,4 +51,5 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     ray: Annotated[str | None, Field(Plain(), "ADDRESS", "option.plan-ray", is_local=True)]
     emit: Annotated[str | None, EMIT]
     hints: Annotated[str | None, Field(EMIT.kind, "TARGET", "option.plan-hints", is_display=True)]
+    brief: Annotated[bool | None, Field(Flag(), help="option.brief", is_display=True)]
     export: Annotated[FilePath | None, Field(File(), "DIR", "option.plan-export", is_local=True)]

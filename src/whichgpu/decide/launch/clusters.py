@@ -25,7 +25,11 @@ SPOT_LABELS = {
 }
 FOLDER = "/work"  # folder of a container that has files of the user
 KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
-KARPENTER_PROVIDERS = ("aws", "azure")
+# Node classes that a NodePool refers to, which the user has.
+NODE_CLASSES = {
+    "aws": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+    "azure": {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"},
+}
 SHARED_MEMORY_SIZE = "16GB"  # of processes of a node, which exchange data in it (assumed; docker's default is 64 MB)
 
 
@@ -65,17 +69,13 @@ def placement_note(place: Placement) -> list[str]:
 
 def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
     """Return a Karpenter NodePool of the offer's machines, limited to a number of GPUs; raise an error for other clouds."""
-    if place.provider not in KARPENTER_PROVIDERS or not place.instance:
-        raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
+    reference = _node_class(place)
     requirements = [
         _is_one_of(INSTANCE_LABEL, place.instance),
         _is_one_of(KARPENTER_CAPACITY, "spot" if place.is_spot else "on-demand"),
     ]
     if place.region:
         requirements.append(_is_one_of("topology.kubernetes.io/region", place.region))
-    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    if place.provider == "azure":
-        reference = {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"}
     taint = {"key": gpu_resource(place.vendor), "value": "true", "effect": "NoSchedule"}
     return {
         "apiVersion": "karpenter.sh/v1",
@@ -86,6 +86,20 @@ def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
             "limits": {gpu_resource(place.vendor): gpus},
         },
     }
+
+
+def node_class_note(place: Placement, disk_gb: int) -> list[str]:
+    """Return which node class a NodePool expects, and the disk that it must give a node."""
+    kind = _node_class(place)
+    disk = f" and a root volume of {disk_gb} GB" if disk_gb else ""
+    return [f"It expects your {kind['kind']} {kind['name']!r}, with subnets, an image that has the GPU driver{disk}."]
+
+
+def _node_class(place: Placement) -> dict[str, str]:
+    """Return the node class of the offer's cloud; raise an error for clouds whose machines Karpenter does not start."""
+    if place.provider not in NODE_CLASSES or not place.instance:
+        raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
+    return NODE_CLASSES[place.provider]
 
 
 def dstack_resources(place: Placement, disk_gb: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from whichgpu.decide.launch.clusters import (
     dstack_resources,
     karpenter_pool,
     literal_words,
+    node_class_note,
     node_placement,
     placement_note,
 )
@@ -193,7 +194,8 @@ def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
 
 def _karpenter(job: LaunchJob) -> Files:
     pool = karpenter_pool(job.name, job.place, job.place.nodes * job.place.gpus_per_node)
-    return {f"{job.name}-nodes.yaml": comments(job.header) + yaml(pool)} | _kubernetes(job, karpenter=True)
+    head = comments([*job.header, *node_class_note(job.place, job.disk_gb)])
+    return {f"{job.name}-nodes.yaml": head + yaml(pool)} | _kubernetes(job, karpenter=True)
 
 
 def _cloud_cli(job: LaunchJob) -> Files:

@@ -12,7 +12,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
-from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
+from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_class_note, placement_note
 from whichgpu.decide.launch.containers import docker_line, kubernetes_manifests, slurm_script, volume_note
 from whichgpu.decide.launch.disk import weights_disk_gb
 from whichgpu.decide.launch.engine_lines.ollama import ollama_code, ollama_notes
@@ -134,6 +134,7 @@ def _karpenter_manifests(plan: LaunchPlan) -> Files:
     """Return the manifests of Kubernetes, and a node pool for each group whose machine Karpenter can start."""
     pools = {
         f"{one.group}-nodes.yaml": comments(plan.header)
+        + comments(node_class_note(one.placement, weights_disk_gb(one.download_bytes)))
         + yaml(karpenter_pool(one.group, one.placement, one.copies * one.gpus_per_copy))
         for one in plan.groups
     }

@@ -225,6 +225,7 @@ def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_th
     assert pool["spec"]["limits"] == {"nvidia.com/gpu": 6}
     taints = {taint["key"] for taint in pool["spec"]["template"]["spec"]["taints"]}
     assert taints <= {one["key"] for one in pods["spec"]["template"]["spec"]["tolerations"]}
+    assert "# It expects your EC2NodeClass 'default'" in files["chat-l4-nodes.yaml"]
     with pytest.raises(UsageError):
         launch_files("karpenter", LaunchPlan((HINT,), "vllm"))
     on_spot = launch_files("karpenter", LaunchPlan((replace(offer, spot=True),), "vllm"))
