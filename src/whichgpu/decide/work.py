@@ -10,9 +10,9 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 # Default amounts of a run (assumed): tokens of training and of fine-tuning, images of ImageNet, answers, images classified,
-# pictures made, pictures shown to a picture model in fine-tuning (such as 100 pictures a hundred times).
+# pictures made.
 TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, SAMPLES, PICTURES = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6, 1000.0
-TUNED_PICTURES = 10_000.0
+TUNED_PICTURES = 10_000.0  # Default pictures shown to a picture model in fine-tuning, such as 100 a hundred times (assumed).
 SERVICE_RATE = 1.0  # Default requests per second (assumed).
 # Default seconds between tokens: about 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a minute).
 SERVICE_TPOT = 0.1
