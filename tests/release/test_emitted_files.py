@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import whichgpu
 from whichgpu.api.context import Context
 from whichgpu.api.launch.emit import launch_files_by_target
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words, shell_line
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.decoding.speculative import METHODS, Speculative
 
 CHECKER, ENGINE_CHECKER = (Path(__file__).with_name(name) for name in ("emitted_check.py", "engine_check.py"))
@@ -135,6 +137,7 @@ LAYOUTS = [
     for nodes, role in ((1, "both"), (2, "both"), (1, "prefill"), (1, "decode"))
     for speculative in (None, *(Speculative(method, "a/draft" if method == "draft" else "", 3) for method in METHODS))
 ]
+LAYOUTS += [replace(LAYOUTS[0], offload=Offload(layers=12), layers=48, host_weight_bytes=10**10)]
 
 
 @pytest.fixture(scope="module")

@@ -279,3 +279,7 @@ def test_unknown_parameters_are_shown_on_the_page_and_refused_by_json_and_csv() 
     assert refused.status == 400
     assert json.loads(refused.body)["error"]["kind"] == "unknown-field"
     assert "no parameter" not in page("gpus", "name=H100&lang=en").body.decode()
+
+
+def test_each_table_of_sources_has_a_name() -> None:
+    assert "web." not in re.sub("<[^>]*>", "", page("sources").body.decode())

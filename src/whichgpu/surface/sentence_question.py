@@ -39,6 +39,15 @@ SPEED = re.compile(r"\bhow (fast|quick(ly)?|long|many tokens)\b|\btokens? ?(/|pe
 RUNNABLE = re.compile(
     r"\b(what|which)( \w+){0,2} can (i|we) (run|use|serve|host)\b|\b(what|which) (models?|llms?) (fits?|runs?)\b"
 )
+FLEET = re.compile(
+    r"\b((plan|size)\b.* )?fleets?\b|\b(request|traffic) (logs?|traces?)\b|\btraces? of (my |our )?(requests|traffic)\b"
+)
+PLANNED = ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max", "provider", "region", "budget", "gpu")  # Fields of a plan.
+# GPUs that most people mean by a size of memory, those for a desktop first (chosen).
+USUAL_GPUS = (
+    "rtx-3070", "rtx-4060", "rtx-3060-12gb", "rtx-4070", "rtx-4060-ti-16gb", "rtx-5080", "t4", "rtx-4090", "rtx-3090", "l4",
+    "rtx-5090", "a100-sxm-40gb", "rtx-6000-ada", "l40s", "a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "mi300x",
+)  # fmt: skip
 COMPARED_TASKS = {"train": "train", "finetune": "finetune", "batch": "batch", "images": "batch"}  # Others: the speed of a chat.
 # The first pattern that a sentence has decides its task.
 TASKS = (
@@ -145,6 +154,8 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     text = EITHER.sub("", ALWAYS.sub("", ONE.sub("1", text)))
     if len(text.split()) < MIN_WORDS:
         return None
+    if FLEET.search(text):
+        return _plan(text, catalog)
     if PRICES.search(text) and (offers := _offers(text, catalog)):
         return offers
     tasks = [name for pattern, name in TASKS if pattern.search(text)]
@@ -178,6 +189,16 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
         fields = {"buy": "true", **fields}
     first = {"task": task, **({"model": model} if model else {})}
     return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), reader.ignored())
+
+
+def _plan(text: str, catalog: Catalog) -> SentenceQuestion:
+    """Return the question for a fleet; of the model that most people mean if a sentence names none."""
+    reader = _Reader(FLEET.sub(READ, text), catalog)
+    model = reader.named_model()
+    fields = {name: value for name, value in reader.figures("serve") if name in PLANNED}
+    return SentenceQuestion(
+        "plan", {"model": model or reader.sized_model() or COMMON} | fields, reader.unread(), reader.ignored()
+    )
 
 
 def _usual_model(task: str | None, text: str) -> str | None:
@@ -314,9 +335,18 @@ class _Reader:
             yield from self._budget()
             yield from self._providers()
             yield from self._region()
-        yield from self._gpus(may_be_owned=task != "fit", is_counted="gpus" in fields_read)
+        gpus = list(self._gpus(may_be_owned=task != "fit", is_counted="gpus" in fields_read))
+        yield from gpus
         if task == "fit" and (memory := self._take(MEMORY)):
-            self._unused.append(memory[0])
+            if names := () if gpus else self._cards(memory[0]):
+                yield "gpu", ",".join(names)
+            else:
+                self._unused.append(memory[0])
+
+    def _cards(self, memory: str) -> tuple[str, ...]:
+        """Return the usual GPUs with a size of memory such as 24 gb, or 16 gb or 24 gb."""
+        labels = [f"{size} GB" for size in re.findall(r"\d+", memory)]
+        return tuple(id for id in USUAL_GPUS if self.catalog.gpu_by_id[id].memory_label in labels)
 
     def _budget(self) -> Iterator[tuple[str, str]]:
         money = next((one for one in MONEY.finditer(self.rest) if one["sign"] or one["currency"]), None)

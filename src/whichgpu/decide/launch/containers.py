@@ -127,7 +127,7 @@ def _replicas(options: LaunchOptions, engine: str, labels: dict[str, str], karpe
         "env": [TOKEN_VARIABLE] if reads_gguf else [TOKEN_VARIABLE, HUB_VARIABLE],
         "ports": [{"containerPort": PORT}],
         **({"readinessProbe": {"httpGet": {"path": HEALTH, "port": PORT}}} if options.nodes == 1 else {}),
-        "resources": pod_resources(options.placement, options.download_bytes),
+        "resources": pod_resources(options.placement, 0 if reads_gguf else options.download_bytes),
         "volumeMounts": [SHARED_MEMORY_MOUNT] if reads_gguf else [SHARED_MEMORY_MOUNT, CACHE_MOUNT],
     }
     volumes = [SHARED_MEMORY] if reads_gguf else [SHARED_MEMORY, cache_volume(options.download_bytes)]

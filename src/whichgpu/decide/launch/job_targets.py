@@ -133,12 +133,24 @@ def _skypilot(job: LaunchJob) -> Files:
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
     }
-    notes = [*job.token_notes(f"--env {TOKEN}"), *region_notes("skypilot", job.place)]
+    notes = [*_own_inputs(job), *job.token_notes(f"--env {TOKEN}"), *_results(job), *region_notes("skypilot", job.place)]
     if job.place.is_spot:
         notes.append(
             f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
         )
     return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
+
+
+def _own_inputs(job: LaunchJob) -> list[str]:
+    """Return that files which the user edits must be in the folder from which the job is started."""
+    return [f"Write {', '.join(job.inputs)} in the folder where you start it."] if job.inputs else []
+
+
+def _results(job: LaunchJob) -> list[str]:
+    """Return how to start a job with SkyPilot and to fetch what it writes."""
+    if not job.output:
+        return []
+    return [f"Start and fetch: sky launch -c {job.name} {job.name}.yaml && rsync -a {job.name}:sky_workdir/{job.output} ."]
 
 
 def _sky_image(job: LaunchJob) -> dict[str, str]:
@@ -178,7 +190,7 @@ def _dstack(job: LaunchJob) -> Files:
         "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
         **dstack_resources(job.place, job.disk_gb),
     }
-    notes = [*job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
+    notes = [*_own_inputs(job), *job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
     notes += [f"Volume: add one at {job.output}, which is lost with the machine otherwise."] if job.output else []
     notes += [f"Volumes: add them with your {' and '.join(folders)} too."] if folders else []
     return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}

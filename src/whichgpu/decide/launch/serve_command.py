@@ -172,7 +172,7 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
 def _reserved_note(options: LaunchOptions) -> str:
     """Return the context that an engine reserves for each sequence."""
     each = options.request_length or options.max_model_len
-    return f"Context: {each} tokens for each of {options.max_num_seqs or 1} sequences, reserved at the start."
+    return f"Context: {each} tokens for each sequence ({options.max_num_seqs or 1} at once), reserved at the start."
 
 
 def node_notes(options: LaunchOptions, engine: str) -> list[str]:

@@ -37,6 +37,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
 
 Files = dict[str, str]
 Template = Callable[[LaunchPlan], Files]
+EXPORT = "export HF_TOKEN=…"
 Notes = Callable[[LaunchOptions], list[str]]
 
 
@@ -92,7 +93,12 @@ def _slurm_scripts(plan: LaunchPlan) -> Files:
     engine = _server(plan)
     files = {}
     for one in plan.groups:
-        notes = [*_head(plan, engine), *install_notes(one, engine), *serve_notes(one, engine), *_token_notes(engine, "sbatch")]
+        notes = [
+            *_head(plan, engine),
+            *install_notes(one, engine),
+            *serve_notes(one, engine),
+            *_token_notes(engine, f"{EXPORT} before sbatch"),
+        ]
         notes += [f"Ports: {PORT} + the index of each job of the array."] if one.copies > 1 else []
         files[f"{one.group}.sbatch"] = slurm_script(one, engine, comments(notes))
     return files
@@ -106,7 +112,7 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
                 *release_note(one, engine),
                 *_head(plan, engine),
                 *serve_notes(replace(one, earlier={}), engine),
-                *token_note("--env HF_TOKEN"),
+                *_token_notes(engine, "--env HF_TOKEN"),
                 *region_notes("skypilot", one.placement),
             ]
         )
@@ -122,7 +128,7 @@ def _kubernetes_manifests(plan: LaunchPlan, karpenter: bool = False) -> Files:
         notes = [
             *serve_notes(one, engine),
             *volume_note(one, engine),
-            *token_note(SECRET_COMMAND),
+            *_token_notes(engine, SECRET_COMMAND),
             *placement_note(one.placement),
         ]
         documents = kubernetes_manifests(one, engine, karpenter)
@@ -151,7 +157,7 @@ def _dstack_services(plan: LaunchPlan) -> Files:
                 *_head(plan, engine),
                 *serve_notes(one, engine),
                 *volume_note(one, engine),
-                *token_note("-e HF_TOKEN=…"),
+                *_token_notes(engine, "-e HF_TOKEN=…"),
                 *region_notes("dstack", one.placement),
             ]
         )
@@ -172,7 +178,9 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
             replicas = [docker_line(one, engine, replica) for replica in range(-(-one.copies // count))]
             files[start] = (
                 "#!/bin/sh\n"
-                + comments([*plan.header, *serve_notes(one, engine), *token_note("export HF_TOKEN=…")])
+                + comments(
+                    [*plan.header, *serve_notes(one, engine), *_token_notes(engine, "write export HF_TOKEN=… above docker")]
+                )
                 + "\n".join(replicas)
                 + "\n"
             )
@@ -188,17 +196,17 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
 
 def _script_notes(options: LaunchOptions, engine: str) -> list[str]:
     """Return what a person does before the command of a replica runs on their own machine."""
-    token = _token_notes(engine, "the command")
+    token = _token_notes(engine, f"{EXPORT} before the command")
     return [*install_notes(options, engine), *token, *serve_notes(options, engine), *node_notes(options, engine)]
 
 
 def _docker_notes(options: LaunchOptions, engine: str) -> list[str]:
-    return [*_token_notes(engine, "the command"), *serve_notes(options, engine), *node_notes(options, engine)]
+    return [*_token_notes(engine, f"{EXPORT} before the command"), *serve_notes(options, engine), *node_notes(options, engine)]
 
 
-def _token_notes(engine: str, command: str) -> list[str]:
-    """Return how an engine that downloads weights gets the user's token, to be set before a command."""
-    return [] if engine_record(engine).serve.reads_gguf else token_note(f"export HF_TOKEN=… before {command}")
+def _token_notes(engine: str, how: str) -> list[str]:
+    """Return how an engine that downloads weights gets the user's token."""
+    return [] if engine_record(engine).serve.reads_gguf else token_note(how)
 
 
 def _server(plan: LaunchPlan) -> str:

@@ -18,7 +18,7 @@ QUESTION_TASKS = (*TASKS, *TASK_OF_WORD)
 SWITCHES = ("buy", "lora", "qlora")  # Fields of a question whose flag has no value.
 ARGUMENTS = {  # Without a flag.
     "recommend": ("task", "model"), "estimate": ("task", "model"), "fit": ("model",), "compare": ("name",), "offers": (),
-    "models": (),
+    "models": (), "plan": ("model",),
 }  # fmt: skip
 SHORT_FLAGS = {"seq_in": "in", "seq_out": "out", "ttft_max": "ttft", "tpot_max": "tpot"}
 

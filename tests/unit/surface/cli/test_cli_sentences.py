@@ -179,8 +179,22 @@ def test_other_wordings_of_newcomers(sentence: str, command: str) -> None:
 
 
 def test_memory_that_no_flag_takes_is_named_beside_the_memory_needed() -> None:
+    reading = command_of_sentence("is 17gb of vram enough for qlora of a 13b".split(), CATALOG)
+    assert reading == (["fit", "13b", "--task=finetune", "--qlora"], ("17gb of vram",))
+
+
+def test_a_size_of_memory_means_the_usual_gpus_that_have_it() -> None:
     reading = command_of_sentence("is 16gb of vram enough for qlora of a 13b".split(), CATALOG)
-    assert reading == (["fit", "13b", "--task=finetune", "--qlora"], ("16gb of vram",))
+    assert reading == (["fit", "13b", "--task=finetune", "--qlora", "--gpu=rtx-4060-ti-16gb,rtx-5080,t4"], ())
+    reading = command_of_sentence("can I fine-tune llama 3.1 8b on a 24 GB card".split(), CATALOG)
+    assert reading == (["fit", "llama-3.1-8b", "--task=finetune", "--gpu=rtx-4090,rtx-3090,l4"], ())
+
+
+def test_a_fleet_or_a_log_of_requests_is_planned() -> None:
+    reading = command_of_sentence("plan a fleet for my request log".split(), CATALOG)
+    assert reading == (["plan", "llama-3.1-8b"], ())
+    reading = command_of_sentence("fleet of gpus for llama 3.1 70b at 20 requests/s".split(), CATALOG)
+    assert reading == (["plan", "llama-3.1-70b", "--rate=20/s"], ())
 
 
 def test_a_mistyped_command_is_shown_as_it_should_be(capsys: pytest.CaptureFixture[str]) -> None:
