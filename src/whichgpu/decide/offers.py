@@ -26,7 +26,7 @@ from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS, SELLERS, SERVICE_SELLERS, Constraints, Owned
 from whichgpu.decide.market import Market, market
-from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
+from whichgpu.decide.own_offers import YUAN, card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
 from whichgpu.price.card_prices import CardPrice
 from whichgpu.price.filters import OffersQuery, offer_filter, split_names
@@ -70,9 +70,10 @@ def select_offers(
         server_cards=reliable and not query.gpu,
     )  # fmt: skip
     card_prices = card_prices_given(query.price, catalog, exchanger)
+    in_china = bool(query.gpu) or constraints.currency == YUAN
     trips = round_trips(query.near, catalog.regions, catalog.latencies) if query.near is not None else None
     if query.buy:
-        offers, purchase = offers_to_buy(catalog, day, power_price, card_prices, exchanger)
+        offers, purchase = offers_to_buy(catalog, day, power_price, card_prices, exchanger, in_china)
         if not offers:
             raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=day.isoformat()), msg("hint.relax-filters"))
         constraints = replace(constraints, cards=_in_currency(purchase, constraints.currency, exchanger))

@@ -82,7 +82,8 @@ class Question(msgspec.Struct, frozen=True):
         low, high = selection.constraints.span
         replicated = self.modelled and request.workload.rate is not None
         if self.query.buy and self.query.gpus is None:
-            low, high = 1.0, CARDS_AT_HOME if self.modelled and request.workload.generating else 1.0
+            is_text = self.modelled and request.workload.generating and request.shape.is_generative
+            low, high = 1.0, CARDS_AT_HOME if is_text else 1.0  # A picture is made on one card.
         span = (low, high)
         groups = groups_of(
             selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, separate_machines=replicated

@@ -61,7 +61,7 @@ class LaunchJob(msgspec.Struct, frozen=True):
     needs_image: bool = False  # whether it runs only in that image
     setup: str = ""  # shell line that installs packages
     files: Mapping[str, str] = {}  # that the line runs, by name; each launch file contains them
-    own_files: tuple[str, ...] = ()  # files that the user has
+    own_files: tuple[str, ...] = ()  # files that the user has; folders of data end with a slash
     inputs: Mapping[str, str] = {}  # files that the user edits, by name, with an example of what is in them
     output: str = ""  # folder that the job writes to
     output_gib: int = OUTPUT_GIB  # size of what it writes
@@ -178,6 +178,7 @@ def _docker_code(job: LaunchJob, target: str) -> str:
 
 def _dstack(job: LaunchJob) -> Files:
     _check_image(job, "dstack")
+    folders = [one for one in job.own_files if one.endswith("/")]  # Too large for the few megabytes that dstack uploads.
     address = ["export HEAD_ADDRESS=$DSTACK_MASTER_NODE_IP"] if job.has_nodes else []
     task = {
         "type": "task",
@@ -185,12 +186,13 @@ def _dstack(job: LaunchJob) -> Files:
         **({"nodes": job.place.nodes} if job.has_nodes else {}),
         "image": job.image,
         **({"env": [f"{TOKEN}="]} if job.is_gated else {}),
-        **({"files": files} if (files := [*job.own_files, *job.inputs]) else {}),
+        **({"files": files} if (files := [*(one for one in job.own_files if one not in folders), *job.inputs]) else {}),
         "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
         **dstack_resources(job.place, job.disk_gb),
     }
     notes = [*_own_inputs(job), *job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
     notes += [f"Volume: add one at {job.output}, which is lost with the machine otherwise."] if job.output else []
+    notes += [f"Volumes: add them with your {' and '.join(folders)} too."] if folders else []
     return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}
 
 

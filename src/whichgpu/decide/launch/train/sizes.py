@@ -9,12 +9,18 @@ from whichgpu.workload.parameters import count_parameters
 
 PUBLISHED_WIDTH = 2  # bytes of a published weight, in bf16
 CHECKPOINTS = 2  # at once: the last one, and the one being written
+DATA_BYTES = 50e9  # of a data set that the Hugging Face hub's cache holds beside the weights (assumed)
 ADAPTER_BYTES = 2e9  # checkpoint of LoRA adapters of a high rank, with optimizer state (assumed)
 
 
 def weight_bytes(options: TrainOptions) -> float:
     """Return the bytes of the published weights."""
     return float(PUBLISHED_WIDTH * count_parameters(options.shape).total)
+
+
+def download_bytes(options: TrainOptions) -> int:
+    """Return the bytes that a run may download: the published weights and a data set."""
+    return int(weight_bytes(options) + DATA_BYTES)
 
 
 def output_bytes(options: TrainOptions) -> float:

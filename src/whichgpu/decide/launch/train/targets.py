@@ -30,7 +30,7 @@ from whichgpu.decide.launch.train.lines import (
     trainer_words,
 )
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
-from whichgpu.decide.launch.train.sizes import node_disk_gb, output_bytes, weight_bytes
+from whichgpu.decide.launch.train.sizes import download_bytes, node_disk_gb, output_bytes
 
 DEEPSPEED_FILE = "deepspeed.json"
 
@@ -111,7 +111,7 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
     job = _megatron_job(target, options) if options.splits_model else _script_job(options)
     written = -(-int(output_bytes(options)) // GIB)
     job = replace(
-        job, output_gib=written, disk_gb=node_disk_gb(options), download_bytes=int(weight_bytes(options)),
+        job, output_gib=written, disk_gb=node_disk_gb(options), download_bytes=download_bytes(options),
         is_gated=options.is_repository, max_seconds=options.max_seconds, header=plan.header,
         notes=(*job.notes, *shared_folder_notes(options, job.output)),
     )  # fmt: skip
@@ -151,7 +151,7 @@ def _megatron_job(target: str, options: TrainOptions) -> LaunchJob:
         megatron.IMAGE if options.vendor == "nvidia" else "",
         needs_image=True,
         setup=megatron.SETUP,
-        own_files=(megatron.DATA.partition("/")[0], *([megatron.WEIGHTS] if options.is_finetuning else [])),
+        own_files=(f"{megatron.DATA.partition('/')[0]}/", *([f"{megatron.WEIGHTS}/"] if options.is_finetuning else [])),
         notes=("The layout splits the model's layers, so Megatron-LM runs it.", *_megatron_notes(options)),
         output=megatron.SAVED,
     )

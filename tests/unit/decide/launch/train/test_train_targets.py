@@ -121,6 +121,9 @@ def test_layouts_that_split_a_model_are_refused_by_scripts_and_run_by_megatron_i
         assert "--tensor-model-parallel-size=4" in text
         assert "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun" in text
         assert "--branch core_v0.15.0" in text
+    [task] = train_files("dstack", TrainPlan(replace(run, is_finetuning=True))).values()
+    assert "files" not in yaml.safe_load(task)  # dstack uploads a few megabytes at most.
+    assert "add them with your data/ and weights/ too" in task
     [sbatch] = train_files("slurm", TrainPlan(run)).values()
     assert "srun env CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun" in sbatch  # srun takes no variable before a program.
     for lacking in (replace(run, lora_rank=8), replace(run, shape=find_model("deepseek-v3", Catalog(), None))):
