@@ -59,6 +59,11 @@ def test_every_diffusion_model_has_a_pipeline_and_a_repository(model: str) -> No
     assert repository_of(model, Catalog()).count("/") == 1
 
 
+@pytest.mark.parametrize("name", ["stable-diffusion-2-1", "stable-diffusion-2-base"])
+def test_a_deleted_repository_is_loaded_from_its_mirror(name: str) -> None:
+    assert repository_of(f"stabilityai/{name}", Catalog()) == repository_of(name, Catalog()) == f"sd2-community/{name}"
+
+
 def test_the_call_has_the_size_steps_and_guidance_of_the_estimate() -> None:
     assert keywords(generate_script(SDXL)) == {
         "prompt": "[prompt for _, prompt in part]", "height": "1024", "width": "1024", "num_inference_steps": "30",
