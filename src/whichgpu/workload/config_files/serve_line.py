@@ -122,7 +122,7 @@ def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], 
 
 
 def _dashed(name: str, serve: ServeCommand) -> str:
-    """Return an option with dashes in place of underscores, which vLLM and llama.cpp read alike, unless its engine writes them."""
+    """Return an option with dashes in place of underscores, which vLLM and llama.cpp read alike, if its own have none."""
     if not name.startswith("--") or "_" in serve.context + serve.max_sequences:
         return name
     first, dot, rest = name.partition(".")
