@@ -147,6 +147,19 @@ def test_a_tight_fit_passes_with_a_warning_and_an_estimate_above_the_memory_fail
     assert "tight" in reply.out
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192 --gpu-memory-utilization 0.3",
+        "sglang serve --model-path meta-llama/Llama-3.1-8B --context-length 8192 --mem-fraction-static 0.3",
+    ],
+)
+def test_the_share_of_memory_in_a_line_limits_its_server(line: str) -> None:
+    answer = whichgpu.check(text=line, gpu="L4")
+    assert not answer.passed
+    assert answer.gpus[0].usable < 8 * 1024**3
+
+
 def test_check_needs_a_gpu_and_a_price_per_hour(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B\n")
     assert_refused(call("check", str(tmp_path / "serve.sh")), 2)

@@ -21,6 +21,7 @@ from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.serving.kv_capacity import MemorySettings
 from whichgpu.workload.config_files.config import ConfigWorkload, impossible
 from whichgpu.workload.config_files.model_names import model_of
 from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload, text_workload
@@ -53,7 +54,7 @@ def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     config, sharding = _without_sharding(_with_offload(config, context))
     parsed = from_object(config.fields)
     names = values.get("gpu", ())
-    answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, helpful=bool(names))
+    answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, bool(names), config.memory_share)
     if sharding:
         answer = replace(answer, warnings=(*answer.warnings, msg("explain.one-gpu", zero=sharding)))
     running = [row for row in answer.gpus if row.fits != "no"] if names else []
@@ -133,6 +134,7 @@ def _model(name: str | None, catalog: Catalog) -> tuple[str, str]:
 def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, context: Context) -> list[EstimateAnswer]:
     """Return the estimates of a workload on a GPU: of a server for one request and for as many as it runs at once."""
     lookups = context.lookups_for(True)
+    settings = MemorySettings(config.memory_share)
     on_gpu = ParsedWorkload(replace(parsed.workload, gpu=row.gpu), parsed.user_fields | {"gpu"})
     if not parsed.workload.serving:
         return [estimate_workload(on_gpu, lookups)]
@@ -141,6 +143,8 @@ def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, cont
     batches = [1] if "batch" not in parsed.user_fields else [parsed.workload.batch or 1]
     batches += [max_batch] if max_batch > batches[0] else []
     return [
-        estimate_workload(ParsedWorkload(replace(on_gpu.workload, batch=batch), on_gpu.user_fields | {"batch"}), lookups)
+        estimate_workload(
+            ParsedWorkload(replace(on_gpu.workload, batch=batch), on_gpu.user_fields | {"batch"}), lookups, None, settings
+        )
         for batch in batches
     ]
