@@ -20,7 +20,7 @@ ROWS = Path(__file__).with_name("llama_cpp_h200.csv")
 INTRODUCTION = """# llama.cpp on an H200, measured and estimated
 
 Made by `python -m benchmarks.llama_cpp`. llama.cpp v0.5.0 (September 2026, its CUDA back end built for this GPU with CUDA 13)
-ran each model with random weights on one H200 SXM on 2026-11-18: llama-bench and llama-batched-bench, micro-batches of 512 tokens,
+ran each model with random weights on one H200 SXM on 2026-11-18: llama-bench and llama-batched-bench, micro-batches of 512,
 flash attention as by default, 256 tokens a run and 128 of each sequence of a batch. No row is in the evidence that the model was
 fitted on; before this no llama.cpp run on a Hopper GPU was. Prompts at a depth are in the file and not estimated here.
 
