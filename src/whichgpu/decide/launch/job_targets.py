@@ -14,9 +14,12 @@ from whichgpu.base.messages import msg
 from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import (
     FOLDER,
+    POD_NETWORK,
+    SKY_NETWORK,
     dstack_resources,
     karpenter_pool,
     literal_words,
+    network_note,
     node_class_note,
     node_placement,
     placement_note,
@@ -134,6 +137,7 @@ def _skypilot(job: LaunchJob) -> Files:
         "run": address + job.line,
     }
     notes = [*_own_inputs(job), *job.token_notes(f"--env {TOKEN}"), *_results(job), *region_notes("skypilot", job.place)]
+    notes += network_note(job.place, SKY_NETWORK)
     if job.place.is_spot:
         notes.append(
             f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
@@ -202,7 +206,7 @@ def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
     own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
     documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job, karpenter)]
     own += [f"Edit {', '.join(job.inputs)} in the ConfigMap."] if job.inputs else []
-    head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place))
+    head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place), *network_note(job.place, POD_NETWORK))
     return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
 
 

@@ -119,4 +119,8 @@ def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> N
         assert any("your Hugging Face token" in text for text in job_files(target, large).values()), target
     small = yaml.safe_load(next(iter(job_files("skypilot", replace(TRAINING, disk_gb=200)).values())))
     assert "envs" not in small
+    assert "network_tier" not in small["resources"]  # SkyPilot sets up RDMA on other clouds.
+    for target in ("skypilot", "kubernetes"):
+        assert "2 nodes need RDMA" in next(iter(job_files(target, TRAINING).values()))
+        assert "RDMA" not in next(iter(job_files(target, PICTURES).values()))
     assert "disk_size" not in small["resources"]
