@@ -11,7 +11,7 @@ import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line, end_note
 from whichgpu.decide.launch.clusters import (
     FOLDER,
     POD_NETWORK,
@@ -226,11 +226,12 @@ def _cloud_cli(job: LaunchJob) -> Files:
     is_alone = not (job.own_files or job.has_nodes)
     machines = Machines(
         job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start if is_alone else "",
-        max(DISK_GB, job.disk_gb),
+        max(DISK_GB, job.disk_gb), needs_login=True,
     )  # fmt: skip
     files = " and ".join((*job.own_files, start))
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
     notes += [] if is_alone else [f"Copy {files} there, then run: sh {start}"]
+    notes.append(end_note(place.provider))
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
     tokens = job.token_notes(f"export {TOKEN}=…")
     return script | {start: "#!/bin/sh\n" + _head(job, *tokens) + _docker_code(job, "cloud-cli")}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line, port_note
 from whichgpu.decide.launch.clusters import (
     POD_NETWORK,
     SKY_NETWORK,
@@ -198,6 +198,7 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
         machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start, disk)
         notes = [
             f"Tool: as documented for {TOOLS[one.provider]}.",
+            port_note(one.provider, PORT),
             *([] if start else [*serve_notes(one, engine), *node_notes(one, engine)]),
         ]
         script += comments(notes) + create_line(machines) + "\n"

@@ -115,6 +115,8 @@ def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> N
     assert documents("kubernetes", large)["PersistentVolumeClaim"]["spec"]["resources"]["requests"] == {"storage": "900Gi"}
     assert "VolumeSize=1100" in job_files("cloud-cli", large)["cloud.sh"]
     assert "sh training-start.sh" in job_files("cloud-cli", large)["cloud.sh"]
+    assert '"--key-name=${KEY_NAME:?' in job_files("cloud-cli", large)["cloud.sh"]  # Nobody can log in without a key.
+    assert "aws ec2 terminate-instances" in job_files("cloud-cli", large)["cloud.sh"]
     for target in JOB_TARGETS:
         assert any("your Hugging Face token" in text for text in job_files(target, large).values()), target
     small = yaml.safe_load(next(iter(job_files("skypilot", replace(TRAINING, disk_gb=200)).values())))
