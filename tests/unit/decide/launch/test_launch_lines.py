@@ -12,11 +12,14 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.units import GIB
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.launch.disk import download_bytes
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
 from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.decoding.speculative import METHODS, Speculative
+from whichgpu.workload.models import find_model
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 OPTIONS = LaunchOptions(
@@ -227,7 +230,10 @@ def test_kv_cache_precision_has_each_engine_s_own_name() -> None:
     assert parse("vllm", shell_line(serve_words(FP8_KV, "vllm"))).kv_cache_dtype == "fp8"
     assert parse("sglang", shell_line(serve_words(FP8_KV, "sglang"))).kv_cache_dtype == "fp8_e4m3"
     assert parse("llama.cpp", shell_line(serve_words(replace(FP8_KV, kv_dtype="q8_0"), "llama.cpp"))).cache_type_v == "q8_0"
-    assert any("KV cache in fp8" in note for note in serve_notes(FP8_KV, "tensorrt-llm"))
+    (content,) = launch_files("tensorrt-llm", LaunchPlan((FP8_KV,), "tensorrt-llm")).values()
+    assert "'kv_cache_config: {dtype: fp8}' > " in content
+    assert not any("KV cache" in note for note in serve_notes(FP8_KV, "tensorrt-llm"))
+    assert any("KV cache in q8_0" in note for note in serve_notes(replace(FP8_KV, kv_dtype="q8_0"), "tensorrt-llm"))
 
 
 def test_the_context_of_llama_cpp_is_that_of_all_sequences() -> None:
@@ -404,14 +410,16 @@ def test_disks_and_caches_hold_the_weights() -> None:
         target: "".join(launch_files(target, LaunchPlan((large,), "vllm")).values())
         for target in ("skypilot", "dstack", "kubernetes")
     }
-    assert "disk_size: 1000" in texts["skypilot"]
-    assert 'disk: "1000GB.."' in texts["dstack"]
+    assert "disk_size: 1200" in texts["skypilot"]
+    assert 'disk: "1200GB.."' in texts["dstack"]
     assert 'shm_size: "16GB"' in texts["dstack"]
-    assert '"ephemeral-storage": "830Gi"' in texts["kubernetes"]
-    assert '"emptyDir": {"sizeLimit": "830Gi"}' in texts["kubernetes"]
-    assert "VolumeSize=1000" in launch_files("cloud-cli", LaunchPlan((replace(large, provider="aws"),), "vllm"))["cloud.sh"]
+    assert '"ephemeral-storage": "990Gi"' in texts["kubernetes"]
+    assert '"emptyDir": {"sizeLimit": "990Gi"}' in texts["kubernetes"]
+    assert "VolumeSize=1200" in launch_files("cloud-cli", LaunchPlan((replace(large, provider="aws"),), "vllm"))["cloud.sh"]
     (small,) = launch_files("skypilot", LaunchPlan((replace(large, download_bytes=16 * 10**9),), "vllm")).values()
     assert "disk_size" not in small
+    sizes = {name: download_bytes(find_model(name, Catalog(), None), "bf16", None) for name in ("starcoder2-15b", "llama-3.1-8b")}
+    assert sizes == {"starcoder2-15b": 4 * 15_957_889_024, "llama-3.1-8b": 2 * 8_030_261_248}  # The first is published in fp32.
 
 
 @pytest.mark.parametrize("target", ["vllm", "slurm", "docker", "kubernetes", "skypilot", "dstack"])

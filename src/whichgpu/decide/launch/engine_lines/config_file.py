@@ -22,7 +22,8 @@ def file_words(options: LaunchOptions, record: EngineRecord) -> list[str]:
 
 def _lines(options: LaunchOptions, record: EngineRecord) -> list[str]:
     attention = record.serve.attention_data_parallel_file if options.attention_ranks > 1 else ""
-    return [line for line in (attention, speculative_line(options, record)) if line]
+    kv_precision = record.serve.kv_precision_file.get(options.kv_dtype or "", "")
+    return [line for line in (attention, kv_precision, speculative_line(options, record)) if line]
 
 
 def _name(options: LaunchOptions) -> str:
