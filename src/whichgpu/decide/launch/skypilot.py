@@ -18,8 +18,8 @@ HEALTH = "/health"  # All engines answer here once the model is loaded.
 TARGET = "skypilot"
 # Time until a replica answers: download of the weights, then installation and loading; both are assumed.
 DOWNLOAD_SPEED, STARTUP_SECONDS = 0.2e9, 1200  # bytes a second, and seconds
-# Clouds and GPUs for which `network_tier: best` sets up RDMA on machines of eight; SkyPilot refuses it on many others
-# (https://docs.skypilot.co/en/latest/reference/yaml-spec.html, 2026-11-18).
+# Clouds and GPUs for which `network_tier: best` sets up RDMA on machines of eight (assumed to be all); SkyPilot refuses it on
+# many others, such as RunPod.
 FAST_CLOUDS, FAST_GPUS, FAST_COUNT = ("gcp", "nebius"), ("h100-sxm", "h200-sxm"), 8
 
 
