@@ -24,7 +24,7 @@ from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.serving.kv_capacity import MemorySettings
 from whichgpu.workload.config_files.config import ConfigWorkload, impossible
-from whichgpu.workload.config_files.model_names import model_of
+from whichgpu.workload.config_files.model_names import base_and_precision, model_of
 from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload, text_workload
 from whichgpu.workload.config_files.training import with_batch
 from whichgpu.workload.spelling import ParsedWorkload, from_object
@@ -153,10 +153,7 @@ def _model(name: str | None, catalog: Catalog) -> tuple[str, str]:
     model = model_of(str(name), catalog)
     if model is None:
         raise UsageError("unknown-model", msg("error.explain-model", name=str(name)[:80]), msg("hint.explain-model"))
-    if any(model.id == row.id for row in catalog.models):
-        return model.id, ""
-    base, _, precision = model.id.rpartition("-")
-    return base, precision
+    return base_and_precision(model, catalog)
 
 
 def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, context: Context) -> list[EstimateAnswer]:
