@@ -37,7 +37,7 @@ QUANTISED = {
     ),
 }
 PRECISIONS = (*DTYPES, *QUANTISED)
-# Repositories that have files in fp16, a variant, beside those in fp32 (their lists of files, 2026-11-18).
+# Repositories that have files in fp16, a variant, beside those in fp32.
 FP16_FILES = ("stable-diffusion-v1-5/stable-diffusion-v1-5", "stabilityai/stable-diffusion-xl-base-1.0")
 # What PyTorch computes in fp32 matrices with: its default is TF32 in convolutions only.
 TF32_SETTINGS = {

@@ -12,8 +12,8 @@ from whichgpu.workload.shapes import Shape, Transformer
 SYSTEM_GB = 100  # Operating system, driver, container image and Python packages (assumed).
 STEP_GB, STEP_GIB = 50, 10  # Sizes of disks and volumes are rounded up to a multiple of these.
 MARGIN, MARGIN_BYTES = 1.3, 10e9  # times the weights and more: tokenizer, files of another format beside them (assumed)
-# Families whose published checkpoints are in bf16 or fp16, by their config.json on https://huggingface.co (2026-11-18); others
-# may be in fp32, as those of StarCoder 2 15B, Gemma 2 and OLMo 2 are.
+# Families whose first checkpoints are published in bf16 or fp16 (assumed of all in a family, not looked up one by one); others
+# may be in fp32, as that of StarCoder 2 15B is.
 HALF_FAMILIES = frozenset(
     "llama llama4 llama4_text mllama mistral mistral3 ministral3 mixtral pixtral qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen3 "
     "qwen3_moe qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text gemma3 gemma3_text gemma4_text phi3 "

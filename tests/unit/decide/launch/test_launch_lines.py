@@ -231,7 +231,7 @@ def test_kv_cache_precision_has_each_engine_s_own_name() -> None:
     assert parse("sglang", shell_line(serve_words(FP8_KV, "sglang"))).kv_cache_dtype == "fp8_e4m3"
     assert parse("llama.cpp", shell_line(serve_words(replace(FP8_KV, kv_dtype="q8_0"), "llama.cpp"))).cache_type_v == "q8_0"
     (content,) = launch_files("tensorrt-llm", LaunchPlan((FP8_KV,), "tensorrt-llm")).values()
-    assert "'kv_cache_config: {dtype: fp8}' > " in content
+    assert "'kv_cache_config: {dtype: fp8, free_gpu_memory_fraction: 0.90}' > " in content
     assert not any("KV cache" in note for note in serve_notes(FP8_KV, "tensorrt-llm"))
     assert any("KV cache in q8_0" in note for note in serve_notes(replace(FP8_KV, kv_dtype="q8_0"), "tensorrt-llm"))
 

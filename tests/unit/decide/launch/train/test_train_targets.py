@@ -206,7 +206,7 @@ def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
     [task] = train_files("skypilot", TrainPlan(RUN)).values()
     document: dict[str, Any] = yaml.safe_load(task)
     assert document["resources"] == {
-        "accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True,
+        "accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True, "network_tier": "best",
         "disk_size": 450,  # weights and two checkpoints of 16 bytes per parameter
     }  # fmt: skip
     assert document["envs"] == {"HF_TOKEN": ""}
