@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.unseen_models import beside_measured, summary
+from benchmarks.unseen_models import MODEL_COLUMNS, STEP_COLUMNS, beside_measured, summary
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.catalog.store import Catalog
 
@@ -33,8 +33,7 @@ fit explains the errors of one machine of 2026 (GB10) by the host, 1.9 ms a step
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield INTRODUCTION
-    yield "| model | precision | step | sequences | tokens | measured, ms | estimated, ms | error | inside |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield STEP_COLUMNS
     lookups = lookup_cache(Catalog(), own=False)
     errors: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
     for row in csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines()):
@@ -46,7 +45,7 @@ def page() -> Iterator[str]:
         errors[f"{row['model']}, {row['precision']}", row["task"]].append(outcome)
         errors["all", row["task"]].append(outcome)
         yield f"| {row['model']} | {row['precision']} | {row['task']} | {row['batch']} | {row['tokens']} | {figures} |"
-    yield "\n| model | step | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
+    yield MODEL_COLUMNS
     for (model, task), found in sorted(errors.items()):
         yield f"| {model} | {task} | {summary(found)} |"
 

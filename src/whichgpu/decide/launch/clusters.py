@@ -23,7 +23,7 @@ SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
 }
-FOLDER = "/work"  # folder of a container that has files of the user
+FOLDER = "/workspace"  # folder of a container that has files of the user
 KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
 # Node classes that a NodePool refers to, which the user has.
 NODE_CLASSES = {

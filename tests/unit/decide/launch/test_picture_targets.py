@@ -43,7 +43,7 @@ def keywords(script: str) -> dict[str, Any]:
     [
         (
             "kubernetes",
-            ("prompts.txt: |", "a photo of a lighthouse at dawn", '"mountPath": "/work/prompts.txt"', "in the ConfigMap"),
+            ("prompts.txt: |", "a photo of a lighthouse at dawn", '"mountPath": "/workspace/prompts.txt"', "in the ConfigMap"),
         ),
         ("skypilot", ('~/sky_workdir/prompts.txt: "./prompts.txt"', "HF_TOKEN")),
         ("dstack", ('files: ["prompts.txt"]', "HF_TOKEN")),
