@@ -40,9 +40,8 @@ class Rotary(NamedTuple):
     scaling: int = 0
 
 
-# `rope_theta` and `rope_scaling` of published configs by `model_type`, vocabulary, longest context and tied embeddings: Llama 3
-# (arXiv 2407.21783), Llama 3.1 and 3.2 (https://huggingface.co/meta-llama), Llama 2 (arXiv 2307.09288), Qwen 2, 2.5 and 3
-# (https://huggingface.co/Qwen), Mixtral 8x7B and Mistral 7B v0.3 (https://huggingface.co/mistralai); 2026-11-18.
+# `rope_theta` and `rope_scaling` by `model_type`, vocabulary, longest context and tied embeddings. Assumed: as the configs on
+# https://huggingface.co of meta-llama, Qwen and mistralai have them, but not looked up there.
 ROTARY = {
     ("llama", 128256, 8192, False): Rotary(500_000),
     ("llama", 128256, 131072, False): Rotary(500_000, 8),
