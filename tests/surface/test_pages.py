@@ -81,28 +81,65 @@ def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
         assert one["gpu"], one
         assert one["url"] in html, one
     reply = page("start", "q=fine-tune+llama-3.1-8b+on+a+gpu+for+%245%2Fh")
-    assert (reply.status, reply.headers["Location"]) == (303, "/recommend?task=finetune&model=llama-3.1-8b&budget=5usd%2Fh")
-    assert page("start", "q=best+gpu+to+run+a+70b").headers["Location"].endswith("-70b")
+    assert (reply.status, question_url(reply)) == (303, "/recommend?task=finetune&model=llama-3.1-8b&budget=5usd%2Fh")
+    assert question_url(page("start", "q=best+gpu+to+run+a+70b")).endswith("-70b")
     assert page("start", "q=how+is+the+weather").status == 422
 
 
+def question_url(reply: HttpReply) -> str:
+    """Return where a sentence leads to, without the sentence itself."""
+    return reply.headers["Location"].partition("&q=")[0]
+
+
 def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> None:
-    location = page("start", "q=train+llama-3.1-70b+on+1T+tokens+in+90+days+on+aws").headers["Location"]
+    location = question_url(page("start", "q=train+llama-3.1-70b+on+1T+tokens+in+90+days+on+aws"))
     assert location == "/recommend?task=train&model=llama-3.1-70b&provider=aws&tokens=1T&deadline=90d"
-    assert page("start", "q=does+llama+3.1+70b+fit+an+A100").headers["Location"] == "/fit?model=llama-3.1-70b&gpu=a100"
-    assert page("start", "q=price+history+of+H100+SXM").headers["Location"] == "/prices?gpu=h100-sxm"
-    location = page("start", "q=can+I+fine-tune+an+8b+on+my+RTX+3090").headers["Location"]
-    assert location == "/fit?model=llama-3.1-8b&task=finetune&gpu=rtx-3090"
-    assert page("start", "q=train+resnet50+in+Seoul").headers["Location"] == "/recommend?task=train&model=resnet50&region=seoul"
+    assert question_url(page("start", "q=does+llama+3.1+70b+fit+an+A100")) == "/fit?model=llama-3.1-70b&gpu=a100"
+    reply = page("start", "q=price+history+of+H100+SXM")
+    assert reply.headers["Location"] == "/prices?gpu=h100-sxm&q=price+history+of+H100+SXM"
+    assert (
+        question_url(page("start", "q=can+I+fine-tune+an+8b+on+my+RTX+3090"))
+        == "/fit?model=llama-3.1-8b&task=finetune&gpu=rtx-3090"
+    )
+    assert question_url(page("start", "q=train+resnet50+in+Seoul")) == "/recommend?task=train&model=resnet50&region=seoul"
     assert json.loads(page("start", "q=train+resnet50+in+Atlantis", "json").body)["ignored"] == ["atlantis"]
-    location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
+    location = page("start", "q=does+a+deepseek+r1+fit+a+T4+in+Seoul").headers["Location"]
     html = unescape(page("fit", location.partition("?")[2]).body.decode())
-    assert "“does gpt2 fit a T4 in Seoul”. These words changed nothing in the answer: seoul." in html
+    read = "“does a deepseek r1 fit a T4 in Seoul” was read as: Model deepseek-v3 (here for “deepseek-r1”), GPU t4."
+    assert f"{read} These words changed nothing in the answer: seoul." in html
     reply = page("start", "q=train+resnet50+in+3+quarters")
     assert reply.status == 400
     html = unescape(reply.body.decode())
     assert "not understood: 3 quarters" in html
+    assert "changed nothing in the answer" not in html
+    assert "without Question" not in html
     assert "--" not in re.findall(r'role="alert".*?</', html, re.S)[0]
+
+
+def test_two_jobs_of_a_sentence_are_two_links() -> None:
+    reading = "q=card+to+chat+with+a+14B+and+run+flux+at+home,+800+usd"
+    html = page("fit", f"model=gpt2&gpu=t4&{reading}").body.decode()
+    assert "It asks about two jobs; this answers the first. The other one:" in html
+    assert 'href="/?q=card+to+run+flux+at+home%2C+800+usd"' in html
+
+
+def test_a_model_may_be_named_by_family_and_size_and_a_number_needs_its_unit() -> None:
+    assert "llama-3.3-70b (serve" in page("fit", "model=llama+70b&gpu=t4").body.decode()
+    html = unescape(page("recommend", "ttft_max=2").body.decode())
+    assert "2 has no unit" in html
+    assert "First token within 2s" in re.sub(r"\s+", " ", re.sub("<[^>]+>", "", html))
+
+
+def test_a_comparison_says_what_its_speeds_are_for_and_keeps_what_its_form_does_not_show() -> None:
+    html = unescape(page("compare", "name=T4,L4&task=finetune&model=llama-3-8b&qlora=true&optimizer=sgd").body.decode())
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", html))
+    assert "Speeds are for llama-3-8b: QLoRA fine-tune of rank 16, " in text
+    assert "batch 8 in micro-batches of 1, 2048 tokens" in text
+    assert re.search(r"L4 is the fastest, [\d.]+ input tokens/s", text)
+    assert '<input type="hidden" name="optimizer" value="sgd">' in html
+    assert re.search(r'name="qlora" value="true" checked', html)
+    assert "Trained weights: All (full fine-tune) LoRA QLoRA" in text
+    assert page("compare", "name=T4&task=decode&model=gpt2&qlora=true").status == 200  # Left from a fine-tune.
 
 
 def test_a_recommendation_without_a_model_has_nothing_to_launch() -> None:

@@ -118,6 +118,8 @@ class Number(SingleValue, msgspec.Struct, frozen=True):
         bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
         if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # Already in the base unit.
             return self.read(float(bare))
+        if self.unit and _NUMBER.fullmatch(bare):
+            raise InvalidValue(self._expected, (f"{bare}{self.unit}",), msg("wants.unit-missing", value=bare))
         try:
             return self.read(self.parse(text)) if self.parse else self.read(None)
         except UsageError as problem:

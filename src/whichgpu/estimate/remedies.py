@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ FULL_PRECISIONS = ("bf16", "fp16", "f16", "f32")
 LORA_RANK = 16  # rank of the adapters that a LoRA remedy suggests (a common default)
 SAME_SIZE_RATIO = 1.03  # memory sizes within 3% count as equal
 GPU_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
+MAX_GPU_EXCESS = 2  # times as many GPUs as the memory needed fills, above which more GPUs are no advice (set by judgement)
+HARDWARE = ("more-gpus", "next-gpu")  # remedies that change the GPUs, not the workload
 MIN_CONTEXT = 512  # tokens below which no context is suggested
 
 
@@ -71,6 +74,40 @@ def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[R
             limits = (verdict(alone, problem.usable), verdict(together, problem.usable))
             results.append(Remedy(id, what, fields, int(before - alone.value), *limits))
     return (*results, *_next_gpu(gpu, able))
+
+
+def smallest_cures(problem: FitProblem, results: Sequence[Remedy]) -> tuple[tuple[int, ...], ...]:
+    """Return ways to make a workload fit, each as the positions of as few remedies as suffice, the least costly way first.
+
+    Changes of the workload come first, several together only if none suffices alone; then more GPUs, unless they are many times
+    as many as the memory needed fills, and a larger GPU.
+    """
+    hardware = [place for place, one in enumerate(results) if one.id in HARDWARE]
+    own = [place for place, one in enumerate(results) if one.id not in HARDWARE]
+    alone: dict[str, tuple[int, ...]] = {results[place].id: (place,) for place in reversed(own) if results[place].fits == "fits"}
+    cures = list(reversed(alone.values())) or [cure for cure in [_fewest_together(problem, results, own)] if cure]
+    full_gpus = ceil(problem.need(problem.workload).value / max(1, problem.usable))
+    max_gpus = MAX_GPU_EXCESS * full_gpus * problem.workload.gpus
+    return (*cures, *((n,) for n in hardware if results[n].fits == "fits" and results[n].change.get("gpus", 0) <= max_gpus))
+
+
+def _fewest_together(problem: FitProblem, results: Sequence[Remedy], places: Sequence[int]) -> tuple[int, ...]:
+    """Return the first remedies that suffice together, without those that it fits without; empty if all do not suffice."""
+    count = next((n for n, place in enumerate(places, 1) if results[place].together == "fits"), 0)
+    chosen = list(places[:count])
+
+    def fits(places: Sequence[int]) -> bool:
+        changes = {name: value for place in places for name, value in results[place].change.items()}
+        values = {name: KINDS[name].read(value) if name == "offload" else value for name, value in changes.items()}
+        try:
+            return verdict(problem.need(replace(problem.workload, **values)), problem.usable) == "fits"
+        except WhichGpuError:
+            return False
+
+    for place in tuple(chosen):
+        if fits(fewer := [one for one in chosen if one != place]):
+            chosen = fewer
+    return tuple(chosen)
 
 
 def _tried(step: Callable[[FitProblem], Iterator[Workload]], problem: FitProblem) -> list[Workload]:
@@ -121,13 +158,19 @@ def _eight_bit_optimizer(problem: FitProblem) -> Iterator[Workload]:
 
 def _lora(problem: FitProblem) -> Iterator[Workload]:
     if problem.workload.traits.finetuning and problem.shape.is_transformer and not problem.workload.lora_rank:
-        yield replace(problem.workload, lora_rank=LORA_RANK)
+        yield replace(problem.workload, lora_rank=LORA_RANK, precision=_adapter_precision(problem.workload))
 
 
 def _qlora(problem: FitProblem) -> Iterator[Workload]:
     workload = problem.workload
     if workload.traits.finetuning and problem.shape.is_transformer and not workload.qlora:
-        yield replace(workload, qlora=True, lora_rank=workload.lora_rank or LORA_RANK)
+        rank = workload.lora_rank or LORA_RANK
+        yield replace(workload, qlora=True, lora_rank=rank, precision=_adapter_precision(workload))
+
+
+def _adapter_precision(workload: Workload) -> str | None:
+    """Return the precision of a fine-tune of adapters, whose frozen weights have no fp32 copies as mixed precision has."""
+    return (workload.precision or "").removeprefix("amp-") or None
 
 
 def _kv_cache(problem: FitProblem) -> Iterator[Workload]:
@@ -237,7 +280,7 @@ def _next_gpu(gpu: Gpu, able: Sequence[Gpu]) -> tuple[Remedy, ...]:
     """Return the smallest GPU that fits, preferably of the same vendor and segment, else of the same vendor, else of any."""
     kin: tuple[Callable[[Gpu], bool], ...] = (
         lambda other: other.vendor == gpu.vendor and other.segment == gpu.segment,
-        lambda other: other.vendor == gpu.vendor,
+        lambda other: other.vendor == gpu.vendor and other.segment != "soc",
         lambda other: other.segment != "soc",
     )
     for test in kin:
@@ -256,6 +299,8 @@ def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
         return msg("remedy.smaller-micro-batch", micro_batch=change["micro_batch"], accumulation=change["accumulation"])
     if id == "smaller-batch":
         return msg("remedy.smaller-batch", size=change["batch"])
+    if id == "shorter-context" and workload.training:
+        return msg("remedy.shorter-sequence", seq_in=change["seq_in"])
     if id == "more-gpus":
         layout = change["parallel"]
         split = "ZeRO 3" if workload.training else f"TP {layout.tp}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
 from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.store import Catalog
+from whichgpu.surface.sentence_jobs import separate_jobs
 from whichgpu.surface.sentence_reader import ABOUT_GPUS, COMPARE, OWNING, PICTURES, TASKS, SentenceReader
 from whichgpu.surface.sentence_rules import READ, TRAINING
 
@@ -42,21 +45,51 @@ DIGITS = {word: str(n) for n, word in enumerate("two three four five six seven e
 
 
 class SentenceQuestion(NamedTuple):
-    """A command with its fields, the phrases with quantities that were not understood, and the words that were ignored."""
+    """A command with its fields, the phrases with quantities that were not understood, and the words that were ignored.
+
+    `others` are sentences for the other jobs of a sentence that asks about several; this question is about the first.
+    """
 
     command: str
     fields: dict[str, str]
     unread: tuple[str, ...]
     ignored: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | None:
-    """Return the question nearest to a sentence; None if it is no question about GPUs.
+    """Return the question nearest to a sentence, or to its first job if it asks about two; None if it is none about GPUs.
 
     >>> question_of_sentence("which gpu for stable diffusion under 800 dollars", Catalog()).fields
     {'task': 'images', 'model': 'stable-diffusion-xl', 'buy': 'true', 'budget': '800usd'}
     """
-    text = re.sub(r"\w+", lambda word: DIGITS.get(word[0], word[0]), " ".join(sentence.lower().split()).strip(" ?!."))
+    first, *others = separate_jobs(" ".join(sentence.lower().split()).strip(" ?!."))
+    question = _question(first, catalog)
+    if question is None or not others:
+        return question
+    return question._replace(others=tuple(others))
+
+
+def is_foreign(sentence: str) -> bool:
+    """Return whether most letters of a sentence are those of another script than English has.
+
+    >>> is_foreign("라마 8B 모델을 돌릴 그래픽카드"), is_foreign("wie schnell ist llama für 2 €")
+    (True, False)
+    """
+    letters = [letter for letter in sentence if letter.isalpha()]
+    return sum(not letter.isascii() for letter in letters) * 2 > len(letters)
+
+
+def unread_sentence(sentence: str) -> NoAnswer:
+    """Return the error for a sentence in which no question could be read: in another language, or about something else."""
+    if is_foreign(sentence):
+        return NoAnswer("unread-sentence", msg("error.sentence-language"), msg("hint.sentence-language"))
+    return NoAnswer("unread-sentence", msg("error.unread-sentence"), msg("hint.unread-sentence"))
+
+
+def _question(sentence: str, catalog: Catalog) -> SentenceQuestion | None:
+    """Return the question nearest to a sentence about one job."""
+    text = re.sub(r"\w+", lambda word: DIGITS.get(word[0], word[0]), sentence)
     text = EITHER.sub("", ALWAYS.sub("", ONE.sub("1", text)))
     if len(text.split()) < MIN_WORDS:
         return None
@@ -128,7 +161,8 @@ def _runnable(text: str, catalog: Catalog) -> SentenceQuestion | None:
     fields = {} if reader.named_model() else dict(reader.figures("fit"))
     if "gpu" not in fields:
         return None
-    return SentenceQuestion("models", {"fits": fields["gpu"]}, reader.unread(), reader.ignored())
+    gpu = f"{fields['gpus']}x {fields['gpu']}" if "gpus" in fields else fields["gpu"]
+    return SentenceQuestion("models", {"fits": gpu}, reader.unread(), reader.ignored())
 
 
 def _speed(text: str, task: str | None, catalog: Catalog) -> SentenceQuestion | None:

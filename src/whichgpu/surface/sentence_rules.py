@@ -18,6 +18,7 @@ _REQUESTS = "(?:requests?|req|queries|messages)(?: ?/ ?| an? | per )"
 _REQUESTS_A_SECOND = f"{_REQUESTS}s(?:ec(?:ond)?)?"
 _INPUTS = "(?:prompts?|inputs?|contexts?|sequences?)"
 _OUTPUTS = "(?:answers?|outputs?|repl(?:y|ies)|responses?)"
+_LENGTH = "(?:(?:contexts?|sequences?|seq)[ -]?(?:lengths?|len|windows?|size)|contexts?|seqlen)"
 _THEN_OUT = r"[\d,k]* (?:tokens? )?out\b"  # The rest of a number of output tokens.
 _TOKENS_IN = rf"tokens? in(?! (?:\d(?!{_THEN_OUT})|an? ))"  # Not those read in a time, as in "tokens in 90 days".
 _PROMPTS = (
@@ -154,8 +155,9 @@ RULES = (
     _rule("seq_out", TEXTS, rf"{READ} +/ ?{_NUMBER}(?: tokens?\b)?", _whole),
     _rule("seq_in", TEXTS - TRAINING, rf"{READ} +(?:of|with|,) {_NUMBER}[ -]tokens?\b(?! (?:out|answers?))", _whole),
     _rule("seq_in", TEXTS, rf"{_NUMBER}[ -]?(?:{_TOKENS_IN}|input tokens?|tokens?[ -]{_INPUTS})\b", _whole),
-    _rule("seq_in", TEXTS, rf"\b(?:prompts?|inputs?|contexts?|sequence length) (?:of )?{_NUMBER}(?: tokens?\b)?", _whole),
-    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d{_THEN_OUT})|contexts?\b)", _whole),
+    _rule("seq_in", TEXTS, rf"\b(?:prompts?|inputs?|{_LENGTH}) (?:of )?{_NUMBER}(?: tokens?\b)?", _whole),
+    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d{_THEN_OUT})|{_LENGTH}\b)", _whole),
+    _rule("seq_in", TRAINING | {"fit"}, r"\b(?:at|with) (\d+k)\b(?= (?:fits?|on|in|using|with)\b|,|$)", _whole),
     _rule("seq_out", TEXTS, rf"{_NUMBER}[ -]?(?:(?:tokens? )?out|output tokens?|tokens?[ -]{_OUTPUTS})\b", _whole),
     _rule("seq_out", TEXTS, rf"\b(?:answers?|outputs?|replies|responses?) of {_NUMBER}(?: tokens?\b)?", _whole),
     _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),

@@ -254,10 +254,13 @@ def _sizes(words: frozenset[str]) -> frozenset[str]:
 
 
 def unknown_model(name: str, catalog: Catalog) -> UnknownName:
-    """Return the error for an unknown model name, with the nearest known names."""
+    """Return the error for an unknown model name, with the nearest known names, those of the size typed if there are any."""
     owners = {alias: model.id for model in catalog.models for alias in model.names}
     owners = {name: name for name in library_names(catalog).values()} | owners
-    near = tuple(dict.fromkeys(owners[alias] for alias in nearest(name, owners, max_count=8)))[:5]
+    sizes = _sizes(_name_words(name))
+    same_size = {alias: id for alias, id in owners.items() if sizes and _sizes(_name_words(id)) == sizes}
+    near = tuple(dict.fromkeys(owners[alias] for alias in nearest(name, same_size or owners, max_count=8)))[:5]
+    near = near or tuple(dict.fromkeys(same_size.values()))[:5]
     if near:
         hint = msg("hint.nearest", choices=near)
     elif name.startswith(tuple(f"{library}/" for library in LIBRARIES)):

@@ -12,7 +12,7 @@ from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.fit import BLOCK, MemoryCurve, fit, required_memory, unsupported_dtype, verdict
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
-from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies
+from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_cures
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -143,6 +143,25 @@ def test_the_next_gpu_is_of_the_same_maker_and_trade_if_there_is_one() -> None:
     for able, chosen in (((lookups, amd, centre), centre), ((amd, lookups), lookups), ((amd,), amd)):
         assert remedies_by_name(work(), 100, able=able)["next-gpu"].change == {"gpu": chosen.id}
     assert "next-gpu" not in remedies_by_name(work(), 100, able=(replace(amd, segment="soc"),))
+
+
+def cures_by_name(workload: Workload, usable: int, able: Any = ()) -> list[tuple[str, ...]]:
+    curves = (MemoryCurve(workload, TINY, "batch", counted_memory), MemoryCurve(workload, TINY, "context", counted_memory))
+    problem = FitProblem(workload, TINY, usable, counted_memory, *curves)
+    results = remedies(problem, L4, able)
+    return [tuple(results[place].id for place in cure) for cure in smallest_cures(problem, results)]
+
+
+def test_advice_is_the_smallest_change_that_suffices() -> None:
+    full = work("finetune", batch=1, seq_in=600, precision="bf16", optimizer="adamw", checkpointing="none")  # 12600 in all
+    assert cures_by_name(full, 4700) == [("lora",), ("qlora",), ("more-gpus",)]  # Each alone, whatever stands before it.
+    assert cures_by_name(full, 2400)[0] == ("checkpointing", "qlora")  # Both are needed; LoRA and the optimizer are not.
+    lean = work(
+        "finetune", batch=1, seq_in=4000, checkpointing="full", lora_rank=8, qlora=True
+    )  # 2000 of weights and activations
+    assert cures_by_name(lean, 3600) == [("shorter-context",), ("more-gpus",)]
+    assert cures_by_name(lean, 2300) == [("shorter-context",)]  # Many GPUs for twice the memory are no advice.
+    assert cures_by_name(lean, 2100, able=(GPUS["rtx-4090"],)) == [("next-gpu",)]
 
 
 def figure(value: float, low: float, high: float) -> Figure:

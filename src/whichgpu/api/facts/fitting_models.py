@@ -31,7 +31,7 @@ PRECISIONS = (None, "q8_0", "q4_k_m")
 
 
 class FittingModel(msgspec.Struct, frozen=True):
-    """A model that fits on a GPU: its precision, the bytes it needs, its speed for one user, and what that speed is based on."""
+    """A model that fits on a GPU: its precision, the bytes needed on each, its speed for one user, and what that is based on."""
 
     model: Model
     precision: str
@@ -50,14 +50,14 @@ def first_variant(catalog: Catalog, name: str) -> Gpu:
     return min(matches, key=lambda gpu: (gpu.launch_date, gpu.id))
 
 
-def fitting_models(gpu: Gpu, models: tuple[Model, ...], catalog: Catalog) -> list[FittingModel]:
-    """Return the text-generation models that fit on a GPU with its memory's range, the one with most parameters first."""
+def fitting_models(gpu: Gpu, models: tuple[Model, ...], catalog: Catalog, gpus: int = 1) -> list[FittingModel]:
+    """Return the text-generation models that fit on so many of a GPU with its memory's range, most parameters first."""
     lookups = lookup_cache(catalog)
-    rows = [row for model in models if (row := _row(model, gpu, lookups)) is not None]
+    rows = [row for model in models if (row := _row(model, gpu, gpus, lookups)) is not None]
     return sorted(rows, key=lambda row: -row.model.parameters)
 
 
-def _row(model: Model, gpu: Gpu, lookups: LookupCache) -> FittingModel | None:
+def _row(model: Model, gpu: Gpu, gpus: int, lookups: LookupCache) -> FittingModel | None:
     if model.kind != "transformer":
         return None
     shape = lookups.shape(model.id)
@@ -65,7 +65,8 @@ def _row(model: Model, gpu: Gpu, lookups: LookupCache) -> FittingModel | None:
         return None
     for precision in PRECISIONS:
         try:
-            request = with_engine_of_gpus(Workload("serve", model.id, precision=precision), shape, [gpu], lookups.catalog.engines)
+            plain = Workload("serve", model.id, precision=precision, gpus=gpus)
+            request = with_engine_of_gpus(plain, shape, [gpu], lookups.catalog.engines)
             workload = fill_defaults(replace(request, gpu=gpu.id), shape)
             need = required_memory(estimate_memory(workload, shape, gpu), workload)
             if fit(need, workload, gpu).fits != "fits":
@@ -79,6 +80,10 @@ def _row(model: Model, gpu: Gpu, lookups: LookupCache) -> FittingModel | None:
 
 
 def _times(workload: Workload, shape: Transformer, gpu: Gpu, lookups: LookupCache) -> TimeEstimate:
+    if workload.gpus > 1:
+        from whichgpu.estimate.group.group_answer import group_time_of
+
+        return group_time_of(workload, shape, gpu, calibration=lookups.calibration, with_scaling=False)[0]
     from whichgpu.estimate.time.time_estimate import estimate_time  # Only this question needs times.
 
     return estimate_time(workload, shape, gpu, lookups.calibration)

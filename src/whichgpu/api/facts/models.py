@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.api.context import Context
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.request.catalog import ModelsRequest
 from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
@@ -68,7 +69,7 @@ class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
     models: tuple[ModelRow, ...]
     local: tuple[LocalRow, ...]  # models on this disk, if requested
     sources: tuple[Source, ...]
-    gpu_name: str | None = None  # with `fits`: the GPU that was taken
+    gpu_name: str | None = None  # with `fits`: the GPU that was taken, with their number if the name states one
     calibrated: str | None = None  # with `fits`: the day on which the model of times was fitted
 
 
@@ -83,16 +84,18 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
         return ModelsAnswer((), _local_rows(), ())
     listed = [_row(model, catalog) for model in chosen] if not values.get("fits") else []
     calibrated: str | None = None
+    gpu_name: str | None = None
     if name := values.get("fits"):
         from whichgpu.api.facts.fitting_models import first_variant, fitting_models  # Only this question estimates.
 
-        gpu = first_variant(catalog, name)
-        for fitting in fitting_models(gpu, tuple(chosen), catalog):
+        gpu, count = first_variant(catalog, name), lookup_cache(catalog).count(name)
+        gpu_name = f"{count}x {gpu.name}" if count else gpu.name
+        for fitting in fitting_models(gpu, tuple(chosen), catalog, count or 1):
             facts = {name: getattr(fitting, name) for name in ("precision", "needed", "throughput", "tier")}
             calibrated = calibrated or fitting.calibrated
             listed.append(replace(_row(fitting.model, catalog), **facts))
     rows = tuple(listed) if name and not values.get("sort") else sort_rows(listed, values.get("sort"), ModelRow)
-    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)), gpu.name if name else None, calibrated)
+    return ModelsAnswer(rows, (), catalog.cited_sources(*(row.sources for row in rows)), gpu_name, calibrated)
 
 
 def _local_rows() -> tuple[LocalRow, ...]:

@@ -25,7 +25,7 @@ from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.offline_note import concurrency_note
-from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_first
+from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_cures, smallest_first
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import check_adapters
 from whichgpu.workload.decoding.offload import Offload
@@ -56,6 +56,7 @@ class FitRow(msgspec.Struct, frozen=True):
     largest_batch: int | None  # None if the model's Python factory sets the batch
     largest_context: int | None
     remedies: tuple[Remedy, ...]
+    cures: tuple[tuple[int, ...], ...]  # ways to make it fit: positions of as few remedies as suffice together
     warnings: tuple[Message, ...]
 
 
@@ -294,6 +295,7 @@ def _rows(
             need = fitting.required_memory(of(workload), workload)
         answer = fitting.fit(need, workload, gpu, allowed)
         problem = FitProblem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
+        changes = remedies(problem, gpu, able) if helpful and answer.fits != "fits" else ()
         yield FitRow(
             gpu=gpu.id,
             gpu_name=gpu.name,
@@ -306,7 +308,8 @@ def _rows(
             micro_batch=workload.local_batch if workload.training else None,
             largest_batch=None if _fixed_batch(shape) else sizes.batch.to_user_units(largest),
             largest_context=sizes.context.to_user_units(sizes.context.largest(room)) if shape.is_language_model else None,
-            remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
+            remedies=changes,
+            cures=smallest_cures(problem, changes) if changes else (),
             warnings=answer.warnings,
         )
 

@@ -44,9 +44,17 @@ class GroupTime(msgspec.Struct, frozen=True):
 
 
 def group_time_of(
-    workload: Workload, shape: Shape, gpu: Gpu, instance: Instance | None = None, calibration: Calibration | None = None
+    workload: Workload,
+    shape: Shape,
+    gpu: Gpu,
+    instance: Instance | None = None,
+    calibration: Calibration | None = None,
+    with_scaling: bool = True,
 ) -> tuple[TimeEstimate, GroupTime]:
-    """Return the time of a step, pass or token on the GPUs of a workload (defaults filled in), and what that time is spent on."""
+    """Return the time of a step, pass or token on the GPUs of a workload (defaults filled in), and what that time is spent on.
+
+    Without `with_scaling`, other numbers of GPUs are not evaluated, which takes most of the computation.
+    """
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
@@ -72,7 +80,7 @@ def group_time_of(
         hidden=seconds["hidden"],
         bubble=seconds["bubble"],
         waiting=seconds["waiting"],
-        scaling=scaling_of(workload, shape, devices),
+        scaling=scaling_of(workload, shape, devices) if with_scaling else None,
     )
     estimate = TimeEstimate(
         time=time,

@@ -77,18 +77,23 @@ class Root(HelpGroup):
         from shlex import join
 
         from whichgpu.catalog.store import Catalog
-        from whichgpu.surface.cli.sentences import command_of_sentence, corrected_command
+        from whichgpu.surface.cli.sentences import command_of_sentence, corrected_command, other_jobs
+        from whichgpu.surface.sentence_question import is_foreign, unread_sentence
 
         if corrected := corrected_command(args, COMMANDS, Catalog()):
             hint = msg("hint.try", command=join(["whichgpu", *corrected]))
             raise UnknownName("unknown-command", msg("error.unknown-command", name=args[0]), hint, (corrected[0],))
         reading = command_of_sentence([*words, *args[end:]], Catalog())
+        if reading is None and is_foreign(sentence := " ".join(words)):
+            raise unread_sentence(sentence)
         if reading is None:
             return args
         command, ignored = reading
         session.say(msg("sentence.read-as", command=join(["whichgpu", *command])))
         if ignored:
             session.say(msg("sentence.ignored", words=", ".join(ignored)))
+        for sentence in other_jobs(words):
+            session.say(msg("sentence.other-job", command=join(["whichgpu", sentence])))
         return command
 
     @staticmethod

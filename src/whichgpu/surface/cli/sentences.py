@@ -9,6 +9,7 @@ from shlex import join
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
+from whichgpu.surface.sentence_jobs import separate_jobs
 from whichgpu.surface.sentence_question import question_of_sentence
 from whichgpu.workload.models import built_in, built_in_member
 from whichgpu.workload.tasks import TASK_OF_WORD, TASKS
@@ -42,6 +43,15 @@ def command_of_sentence(words: Sequence[str], catalog: Catalog) -> tuple[list[st
         hint = msg("hint.read-so-far", command=join(["whichgpu", *command]))
         raise UsageError("unread-quantity", msg("error.unread-quantity", words=", ".join(question.unread)), hint)
     return command, question.ignored
+
+
+def other_jobs(words: Sequence[str]) -> tuple[str, ...]:
+    """Return sentences for the jobs of a sentence that its command does not answer: all but the first.
+
+    >>> other_jobs("card to chat with a 14b and make pictures under 800 dollars".split())
+    ('card to make pictures under 800 dollars',)
+    """
+    return separate_jobs(" ".join(words).lower().strip(" ?!."))[1:]
 
 
 def _option(name: str, value: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from whichgpu.api.request.load import CompareRequest
 from whichgpu.api.workloads import compare as verbs
@@ -13,7 +14,7 @@ from whichgpu.base.units import format_memory, format_seconds, significant, with
 from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_sources
-from whichgpu.surface.commands.render.workload import assumptions
+from whichgpu.surface.commands.render.workload import assumptions, model_label, workload_words
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
@@ -43,6 +44,8 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         session.say(msg("compare.narrowed", usual=answer.narrowed_from, precision=precision))
     for line in _verdicts(speeds or ()):
         session.say(line)
+    if speeds:
+        session.say(compared_workload(answer))
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
         speed = {} if speeds is None else {"speed": document(speeds, session.language)}
@@ -70,6 +73,24 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         for what in (one.problem,) if one.problem else one.estimate.warnings if one.estimate else ():
             session.say(msg("fit.warning", what=msg("compare.problem", name=one.name, what=what)))
     say_sources(session, answer.sources)
+
+
+def compared_workload(answer: verbs.Comparison) -> Message:
+    """Return what the speeds of a comparison are for: model, task, precision, batch, lengths, image and engine."""
+    requests = [one.estimate.request for one in answer.speed or () if one.estimate]
+    kinds = zip(*(_settings(one) for one in requests), strict=True)
+    words = [tuple(dict.fromkeys(one)) for one in kinds]
+    what = tuple(kind[0] if len(kind) == 1 else msg("compare.either", what=kind) for kind in words if kind[0] != "")
+    return msg("compare.workload", model=model_label(requests[0]), words=what)
+
+
+def _settings(request: Mapping[str, Any]) -> tuple[str | Message, ...]:
+    """Return the settings of a request that its speed depends on most; empty texts for those it lacks."""
+    lengths = request["seq_out"] is not None or (request["seq_in"] is not None and request["image"] is None)
+    words = [*workload_words(request, lengths), *[""] * 4][:4]
+    image = msg("compare.image", size=request["image"]) if request["image"] else ""
+    checkpointed = msg("compare.checkpointing") if request["checkpointing"] not in (None, "none") else ""
+    return *words, image, checkpointed, msg("compare.engine", engine=request["engine"])
 
 
 def _verdicts(speeds: Sequence[verbs.ComparedSpeed]) -> list[Message]:

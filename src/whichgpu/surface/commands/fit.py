@@ -11,9 +11,8 @@ from whichgpu.api.workloads.fit_verb import fit
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
-from whichgpu.estimate.remedies import Remedy
 from whichgpu.surface.commands.command import command
-from whichgpu.surface.commands.render.workload import assumptions, model_label, part_name
+from whichgpu.surface.commands.render.workload import assumptions, model_label, part_name, workload_words
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_body
 
@@ -50,7 +49,7 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
         return
     if left:
         session.say(msg("fit.limited", n=len(gpus), all=len(answer.gpus)))
-    if any(row.largest_batch for row in gpus):
+    if any(row.largest_batch is not None for row in gpus):
         session.say(msg("fit.largest"))
     _parts(session, answer)
     missing = [row for row in answer.gpus if row.remedies]
@@ -95,21 +94,11 @@ def nothing_fits(answer: FitAnswer) -> NoAnswer:
     if largest is None:
         return NoAnswer("no-gpu", msg("error.no-gpu", n=0), msg("hint.loosen"))
     values = {"what": _what(answer), "need": _need(answer), "gpu": largest.gpu_name, "usable": format_memory(largest.usable)}
-    cure = _cure(largest.remedies)
+    cure = tuple(largest.remedies[place].what for place in largest.cures[0]) if largest.cures else ()
     hint = msg("hint.remedy" if len(cure) == 1 else "hint.remedies", what=cure) if cure else msg("hint.no-remedy")
     if len(answer.gpus) == 1:
         return NoAnswer("nothing-fits", msg("error.does-not-fit", **values), hint)
     return NoAnswer("nothing-fits", msg("error.nothing-fits", n=len(answer.gpus), **values), hint)
-
-
-def _cure(remedies: Sequence[Remedy]) -> tuple[Message, ...]:
-    """Return a message with the first remedy that suffices by itself, or with the first ones that suffice together."""
-    for index, remedy in enumerate(remedies):
-        if remedy.fits == "fits":
-            return (remedy.what,)
-        if remedy.together == "fits":
-            return tuple(one.what for one in remedies[: index + 1])
-    return ()
 
 
 def _few(names: list[str], max_count: int = 6) -> Message | tuple[str, ...]:
@@ -120,12 +109,8 @@ def _few(names: list[str], max_count: int = 6) -> Message | tuple[str, ...]:
 
 def _what(answer: FitAnswer) -> Message:
     """Return a message with model, task, precision, batch and sequence lengths."""
-    request = answer.request
-    words: list[str | Message] = [request["task"], request["precision"], msg("fit.what-batch", batch=request["batch"])]
     reads = any(row.largest_context is not None for row in answer.gpus)
-    lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name] and reads]
-    words += [msg("fit.what-tokens", lengths="+".join(lengths))] if lengths else []
-    return msg("fit.what", model=model_label(request), words=tuple(words))
+    return msg("fit.what", model=model_label(answer.request), words=workload_words(answer.request, reads))
 
 
 def _need(answer: FitAnswer) -> Message:

@@ -15,7 +15,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
 from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.kinds import ModelValue
-from whichgpu.workload.models import SUFFIXES, TRACED, built_in, parse_mlp, unknown_model
+from whichgpu.workload.models import SUFFIXES, TRACED, built_in, family_member, parse_mlp, unknown_model
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
@@ -35,7 +35,7 @@ def allow_models(names: Iterable[str]) -> None:
 
 
 def permitted_model(name: str, catalog: Catalog) -> str:
-    """Return the id of the built-in model a client names, or the text of a model that needs no lookup.
+    """Return the id of the built-in model a client names, by family or size too, or the text of a model that needs no lookup.
 
     Path-like text is refused before any lookup: matching ignores punctuation, so `~/gpt2` would match `gpt2`. The id is returned
     instead of the client's text, so that what was checked is what is used.
@@ -51,7 +51,7 @@ def permitted_model(name: str, catalog: Catalog) -> str:
         return text
     if text.lower().startswith((HUB, *TRACED)) or is_path_like(text) or text.lower().endswith(SUFFIXES):
         raise _refused(text, catalog)
-    model = built_in(text, catalog) if text.isascii() and text else None
+    model = built_in(text, catalog) or family_member(text, catalog) if text.isascii() and text else None
     if model is None:
         raise unknown_model(text, catalog) if ":" not in text else _refused(text, catalog)
     return model.id

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.api.request.field import Field, fields_of
-from whichgpu.api.request.kinds import Names
+from whichgpu.api.request.kinds import Names, Plain
 from whichgpu.api.request.read import read_field
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue, Whole
@@ -136,9 +136,12 @@ _DECLARED: dict[str, View] = {}
 def view(
     name: str, *requests: type, extra: Mapping[str, Field] | None = None, defaults: State | None = None, subject: str = ""
 ) -> Callable[[Callable[[Page], PageContent]], Callable[[Page], PageContent]]:
-    """Declare a page with the fields of `requests` and its `extra` fields; the value of the field `subject` is in its path."""
+    """Declare a page with the fields of `requests` and its `extra` fields; the value of the field `subject` is in its path.
+
+    Every page has the sentence that led to it as a field.
+    """
     fields = {parameter_name(one): one for kind in requests for one in page_fields(kind).values()}
-    fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
+    fields |= {name: replace(one, name=name) for name, one in {**(extra or {}), SENTENCE: Field(Plain())}.items()}
 
     def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
         switches = {name: False for name, one in fields.items() if one.is_switch and not one.has_negative}

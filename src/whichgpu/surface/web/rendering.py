@@ -28,14 +28,11 @@ from whichgpu.surface.cells import heading
 from whichgpu.surface.charts.controls import chart_table, with_controls
 from whichgpu.surface.charts.palette import with_fixed_colours
 from whichgpu.surface.commands.command import command_line
-from whichgpu.surface.sentence_question import question_of_sentence
 from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, Progress, catalog, client_error, command_reply, error_reply, status_of
 from whichgpu.surface.web.failure import all_problems
 from whichgpu.surface.web.field_names import with_labels
 from whichgpu.surface.web.page import (
-    MAX_SENTENCE,
-    SENTENCE,
     Page,
     PageContent,
     address,
@@ -46,6 +43,7 @@ from whichgpu.surface.web.page import (
 )
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
+from whichgpu.surface.web.sentence_panel import sentence_reading
 from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
 from whichgpu.surface.web.views.single_file import single_file
@@ -245,7 +243,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "named_lang": code,
         "languages": language_choices(query, language.code),
         "unknown": (),
-        "ignored": (),
+        "reading": None,
         "prices_seen": None,
         "bad_fields": (),
         "field_problems": (),
@@ -264,7 +262,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "state": page.state,
         "url": page.url(),
         "unknown": unknown_parameters(page.view, page.query),
-        "ignored": _ignored_words(page),
+        "reading": sentence_reading(page),
         "prices_seen": _prices_seen(),
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
@@ -272,13 +270,6 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "chart_table": chart_table,
         **content.context,
     }
-
-
-def _ignored_words(page: Page) -> tuple[str, ...]:
-    """Return the words of the sentence that led to a page on which its answer does not depend."""
-    sentence = page.state.get(SENTENCE)
-    question = question_of_sentence(sentence[:MAX_SENTENCE], catalog()) if sentence else None
-    return question.ignored if question else ()
 
 
 def _prices_seen() -> tuple[str, int] | None:

@@ -10,7 +10,8 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.main import main
-from whichgpu.surface.cli.sentences import command_of_sentence
+from whichgpu.surface.cli.sentences import command_of_sentence, other_jobs
+from whichgpu.surface.sentence_question import question_of_sentence
 
 CATALOG = Catalog()
 
@@ -172,6 +173,14 @@ def test_words_without_a_quantity_are_ignored_and_named() -> None:
         ("rent a gpu for a weekend to finetune mistral 7b", "recommend finetune mistral-7b --deadline=2d"),
         ("graphics card for ollama", "recommend chat llama-3.1-8b --buy"),
         ("deep learning workstation, 5000 usd", "recommend train --buy --budget=5000usd"),
+        (
+            "does a qlora fine-tune of an 8B at 8k sequence length fit my rtx 4090?",
+            "fit 8b --task=finetune --qlora --in=8000 --gpu=rtx-4090",
+        ),
+        ("does a LoRA of llama 3.1 8b at 4k fit on a 4090", "fit llama-3.1-8b --task=finetune --lora --in=4000 --gpu=rtx-4090"),
+        ("does llama 3 70b with 32k context length fit 2 h100", "fit llama-3-70b --in=32000 --gpu=h100 --gpus=2"),
+        ("I have 2x 3090, what can I run?", "models '--fits=2x rtx-3090'"),
+        ("card to chat with a 14B and run flux at home, 800 usd", "recommend chat 14b --buy --budget=800usd"),
     ],
 )
 def test_other_wordings_of_newcomers(sentence: str, command: str) -> None:
@@ -195,6 +204,25 @@ def test_a_fleet_or_a_log_of_requests_is_planned() -> None:
     assert reading == (["plan", "llama-3.1-8b"], ())
     reading = command_of_sentence("fleet of gpus for llama 3.1 70b at 20 requests/s".split(), CATALOG)
     assert reading == (["plan", "llama-3.1-70b", "--rate=20/s"], ())
+
+
+def test_a_sentence_of_two_jobs_answers_the_first_and_names_the_other() -> None:
+    sentence = "a card for home to chat with a model and make pictures, under 800 dollars"
+    question = question_of_sentence(sentence, CATALOG)
+    assert question is not None
+    assert question.fields["task"] == "chat"
+    assert question.ignored == ()
+    assert question.others == ("a card for home to make pictures, under 800 dollars",) == other_jobs(sentence.split())
+    other = question_of_sentence(question.others[0], CATALOG)
+    assert other is not None
+    assert other.fields == {"task": "images", "model": "stable-diffusion-xl", "buy": "true", "budget": "800usd"}
+    for one in ("train resnet50 on pictures and videos", "serve llama-3.1-8b to 50 people and 20 robots"):
+        assert other_jobs(one.split()) == ()
+
+
+def test_a_sentence_in_another_script_needs_english(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("집에서 라마 8B 모델을 돌릴 그래픽카드".split()) == 1
+    assert capsys.readouterr().err.splitlines()[0] == "error: only sentences in English can be read"
 
 
 def test_a_mistyped_command_is_shown_as_it_should_be(capsys: pytest.CaptureFixture[str]) -> None:

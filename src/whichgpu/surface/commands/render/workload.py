@@ -8,6 +8,7 @@ from typing import Any
 from whichgpu.base.messages import Language, Message, msg
 
 # Default values that are too common to be listed as assumptions.
+TRAINING_TASKS = ("train", "finetune")
 UNSTATED = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora percentile task".split()
 
 
@@ -15,6 +16,31 @@ def model_label(request: Mapping[str, Any]) -> str:
     """Return the name of a request's model; the model type if it was given by its config."""
     model = request["model"]
     return model if isinstance(model, str) else str(model.get("model_type", "config.json"))
+
+
+def workload_words(request: Mapping[str, Any], reads_tokens: bool = True) -> tuple[str | Message, ...]:
+    """Return task, precision, batch and, of a model that reads tokens, sequence lengths of a request."""
+    lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name] and reads_tokens]
+    tokens = (msg("fit.what-tokens", lengths="+".join(lengths)),) if lengths else ()
+    return task_words(request), request["precision"], _batch_words(request), *tokens
+
+
+def task_words(request: Mapping[str, Any]) -> str | Message:
+    """Return the task of a request; of a fine-tune, whether it trains all weights, or adapters (LoRA, QLoRA) of which rank."""
+    if request["task"] != "finetune":
+        return str(request["task"])
+    if not request["lora_rank"]:
+        return msg("fit.what-full")
+    return msg("fit.what-qlora" if request["qlora"] else "fit.what-lora", rank=request["lora_rank"])
+
+
+def _batch_words(request: Mapping[str, Any]) -> Message:
+    """Return the batch of a request, with its micro-batches if gradients are accumulated over several."""
+    batch, passes = request["batch"], request["accumulation"]
+    if passes > 1 and request["task"] in TRAINING_TASKS:
+        micro = request["micro_batch"] or max(1, batch // (passes * request["parallel"]["dp"]))
+        return msg("fit.what-micro", batch=batch, micro=micro)
+    return msg("fit.what-batch", batch=batch)
 
 
 def part_name(name: str, language: Language) -> str:

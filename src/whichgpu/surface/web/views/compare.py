@@ -10,26 +10,39 @@ from whichgpu.api.workloads.compare import ComparedSpeed, Comparison, compare_wo
 from whichgpu.api.workloads.compare_costs import ComparedCost, compared_costs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import Language
+from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, significant
+from whichgpu.catalog.currency import DOLLAR
+from whichgpu.surface.commands.compare import compared_workload
 from whichgpu.surface.commands.offers import money_text
 from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.cards import range_text
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
-from whichgpu.surface.web.views.shared import context_of, near_content, page_words
+from whichgpu.surface.web.views.shared import adapter_links, context_of, near_content, page_words
 from whichgpu.workload.tasks import TASKS
 
 DEFAULT_NAMES = ("H100 SXM", "A100 SXM 80GB", "L40S", "RTX 4090", "L4", "T4")
 MAX_COMPARED = 24  # Largest number of GPUs compared on a page; estimates of each take milliseconds.
-MORE_FIELDS = ("batch", "seq_in", "seq_out", "gpus", "image")  # Fields of the workload in the form below the model.
+ADAPTERS = ("lora", "lora_rank", "qlora")  # Fields that only a fine-tune has; values left from one are not part of a request.
+MORE_FIELDS = (
+    "qlora",
+    "lora_rank",
+    "batch",
+    "seq_in",
+    "seq_out",
+    "gpus",
+    "image",
+    "precision",
+    "engine",
+)  # Fields of the workload in the form below the model.
 
 
 @view("compare", CompareRequest, defaults={"name": DEFAULT_NAMES, "task": "decode", "model": "llama-3.1-8b"})
 def compare(page: Page) -> PageContent:
     """Return the compare page: the form, and the workload's speed, cost and memory on each GPU."""
-    request = page.request(CompareRequest)
+    request = page.request(CompareRequest, *(ADAPTERS if page.state["task"] != "finetune" else ()))
     command = "compare", request
     context: dict[str, Any] = {**page_words(page.language), "form": _form(page), "rows": None, "error": None}
     try:
@@ -38,8 +51,31 @@ def compare(page: Page) -> PageContent:
         costs = compared_costs(answer, context_of(page))
     except WhichGpuError as error:
         return error_content("compare.html", context, error, page, command=command)
-    context |= {"rows": _rows(answer, costs, page.language), "unit": _unit(answer), "sources": answer.sources}
+    requests = [one.estimate.request for one in answer.speed or () if one.estimate]
+    context |= {
+        "rows": _rows(answer, costs, page.language), "unit": _unit(answer), "sources": answer.sources,
+        "workload": compared_workload(answer), "sentence": _best(answer, costs),
+        "adapters": adapter_links(requests[0], page) if requests else [],
+    }  # fmt: skip
     return PageContent("compare.html", context, command)
+
+
+def _best(answer: Comparison, costs: Sequence[ComparedCost]) -> Message:
+    """Return the sentence with the answer: the fastest and the cheapest of those that hold the workload, or that none does."""
+    speeds = {one.name: speed for one in answer.speed or () if (speed := _throughput(one)) is not None}
+    prices = {one.name: price for one, cost in zip(answer.compared, costs, strict=True) if (price := cost.cost) is not None}
+    if not speeds:
+        return msg("web.compare-none")
+    name = max(speeds, key=lambda one: speeds[one].value)
+    fast = {"name": name, "speed": significant(speeds[name].value), "unit": speeds[name].unit}
+    if name not in prices:
+        return msg("web.compare-fastest", **fast)
+    cheap = min(speeds.keys() & prices.keys(), key=lambda one: prices[one].value)
+    what = {"cost": significant(prices[cheap].value), "currency": DOLLAR, "per": fast["unit"].partition("/")[0]}
+    if cheap == name:
+        return msg("web.compare-both", **fast, **what)
+    ratios = speeds[name].value / speeds[cheap].value, prices[name].value / prices[cheap].value
+    return msg("web.compare-best", **fast, **what, cheap=cheap, times=significant(ratios[0]), dearer=significant(ratios[1]))
 
 
 def _unit(answer: Comparison) -> str:
@@ -99,8 +135,9 @@ def _bar(figure: Figure | None, longest: float) -> tuple[int, ...]:
 def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
     return {
+        "hidden": form.hidden("name", "task", "model", *MORE_FIELDS),
         "name": form.field("name"),
         "task": form.field("task", "select", TASKS),
         "model": form.field("model", completions="models"),
-        "more": [*(form.field(name) for name in MORE_FIELDS), form.field("precision"), form.field("engine")],
+        "more": form.fields(*MORE_FIELDS),
     }

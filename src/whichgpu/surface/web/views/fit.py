@@ -20,10 +20,10 @@ from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.failure import error_content
-from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
-from whichgpu.surface.web.views.shared import lookup_cache, page_words
+from whichgpu.surface.web.views.shared import adapter_links, lookup_cache, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
 # GPUs displayed if none is named: common ones to rent and own, by memory.
@@ -34,15 +34,14 @@ DEFAULT_GPUS = (
 MAX_BARS = 16  # Largest number of GPUs in the chart of a page.
 TRAINING = "train finetune"
 SLIDER_TASKS = {"seq_out": "serve batch"}  # Tasks that use a slider, if not all.
-# Changes that a table row proposes, and their fields on this page.
-REMEDIES = {"more-gpus": ("gpus",), "quantise": ("precision",), "kv-cache": ("kv_precision",)}
+LAYOUT = "parallel"  # Field of a remedy that pages lack: the number of GPUs alone has the same layout.
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 
 
 @view(
     "fit",
     FitRequest,
-    extra={"quick": Field(Flag()), "unit": Field(Plain()), SENTENCE: Field(Plain())},
+    extra={"quick": Field(Flag()), "unit": Field(Plain())},
     defaults={"model": "llama-3.1-8b", "task": "serve", "unit": "GiB"},
 )
 def fit(page: Page) -> PageContent:
@@ -104,6 +103,7 @@ def _content(answer: FitAnswer, page: Page, unit: str) -> dict[str, Any]:
             )
             for row in answer.gpus
         ],
+        "adapters": adapter_links(answer.request, page),
         "remedies": {row.gpu: _remedies(row, page) for row in answer.gpus},
         "reads": any(row.largest_context is not None for row in answer.gpus),
         "request": answer.request,
@@ -111,31 +111,18 @@ def _content(answer: FitAnswer, page: Page, unit: str) -> dict[str, Any]:
 
 
 def _remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
-    """Return the changes with which a workload fits the GPU, several GPUs among them, each with the URL of the page with it."""
-    return [*_single_remedies(row, page), *_adapters(row, page)]
-
-
-def _adapters(row: FitRow, page: Page) -> list[tuple[Message, str]]:
-    """Return the first fine-tuning of adapters (LoRA, QLoRA) that fits the GPU, together with the changes suggested before it."""
-    changes: dict[str, Any] = {}
-    reasons: list[Message] = []
-    for one in row.remedies:
-        changes |= one.change
-        reasons.append(one.what)
-        if one.id in ("lora", "qlora") and one.together != "no" and changes.keys() <= page.view.fields.keys():
-            what = page.language.listed(page.language.render(reason) for reason in reasons)
+    """Return the smallest changes with which a workload fits, each with the URL of the page with it; empty if it fits."""
+    links = []
+    for cure in row.cures:
+        chosen = [row.remedies[place] for place in cure]
+        changes = {name: value for one in chosen for name, value in one.change.items() if name != LAYOUT}
+        what = chosen[0].what if len(chosen) == 1 else msg("hint.remedies", what=tuple(one.what for one in chosen))
+        if changes.keys() <= page.view.fields.keys():
             values = {name: value if isinstance(value, bool) else str(value) for name, value in changes.items()}
-            return [(msg("hint.remedies", what=what), page.url(gpu=(row.gpu,), **values))]
-    return []
-
-
-def _single_remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
-    working = {one.id: one for one in reversed(row.remedies) if one.fits != "no" and one.id in REMEDIES}
-    return [
-        (working[id].what, page.url(gpu=(row.gpu,), **{name: str(working[id].change[name]) for name in fields}))
-        for id, fields in REMEDIES.items()
-        if id in working
-    ]
+            links.append(
+                (what, page.url(**{"gpu": (row.gpu,)} | values | ({"gpu": (changes["gpu"],)} if "gpu" in changes else {})))
+            )
+    return links or ([(msg("fit.no-cure"), "")] if row.fits == "no" else [])
 
 
 def _form(page: Page) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from whichgpu.api.request.field import Field
-from whichgpu.surface.web.page import Page
+from whichgpu.surface.web.page import SENTENCE, Page
 from whichgpu.workload.precisions import PRECISIONS
 
 Choice = tuple[str, str]
@@ -49,6 +49,13 @@ class Form(msgspec.Struct, frozen=True):
         """Return the form inputs for the named request fields."""
         return [self.field(name) for name in names]
 
+    def hidden(self, *visible: str) -> list[tuple[str, str]]:
+        """Return names and texts of the fields that the page's URL sets and that its form does not show, to be kept by it."""
+        state, view = self.page.state, self.page.view
+        names = (name for name in view.fields if name not in (*visible, SENTENCE) and state[name] != view.defaults[name])
+        values = ((name, value) for name in names for value in _listed(state[name]))
+        return [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in values]
+
     def field(self, name: str, kind: str = "", choices: Iterable[str] | None = None, **more: Any) -> FormField:
         """Return the form input for a request field; `kind` (a template macro) and `choices` replace those of its declaration."""
         declared, language = self.page.view.fields[name], self.page.language
@@ -72,6 +79,10 @@ class Form(msgspec.Struct, frozen=True):
             hint=language.text(hint) if hint in language else "",
             **usual | more,
         )
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 @cache

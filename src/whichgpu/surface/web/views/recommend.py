@@ -6,7 +6,6 @@ from typing import Any
 
 from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
@@ -15,7 +14,7 @@ from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
 from whichgpu.surface.commands.recommend import verify_command
 from whichgpu.surface.web.failure import error_content, rejection_text
-from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, common_unit, rows
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
@@ -37,7 +36,7 @@ WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for nam
 @view(
     "recommend",
     RecommendRequest,
-    extra={"any_model": Field(Flag()), SENTENCE: Field(Plain())},
+    extra={"any_model": Field(Flag())},
     defaults={"task": "serve", "model": "llama-3.1-8b"},
 )
 def recommend(page: Page) -> PageContent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
 from typing import Any, get_args
@@ -21,6 +21,7 @@ from whichgpu.surface.commands.render.evidence import gpus_text, neighbourhood, 
 from whichgpu.surface.commands.render.progress import StageShares
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page
+from whichgpu.workload.defaults import LORA_RANK
 
 # The commonest models come first; the others follow by name.
 FIRST_MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mistral-7b", "gpt2", "bert-large", "resnet50", "vit-b-16")
@@ -45,6 +46,19 @@ def context_of(page: Page, stages: StageShares | None = None) -> Context:
     if report is not None and stages is not None:
         progress = lambda stage, done: report(stages[stage][0] + stages[stage][1] * done)  # noqa: E731
     return Context(catalog(), as_of, progress=progress, lookups=lookup_cache())
+
+
+def adapter_links(request: Mapping[str, Any], page: Page) -> list[tuple[str, str, bool]]:
+    """Return the kinds of a fine-tune (all weights, LoRA, QLoRA) with their URLs and whether the request is of it; else none."""
+    if request["task"] != "finetune":
+        return []
+    rank = str(request["lora_rank"] or LORA_RANK)
+    chosen = "qlora" if request["qlora"] else "lora" if request["lora_rank"] else "full"
+    kinds = {"full": (False, None), "lora": (False, rank), "qlora": (True, rank)}
+    return [
+        (page.language.text(f"web.adapters-{kind}"), page.url(lora=None, qlora=qlora, lora_rank=one), kind == chosen)
+        for kind, (qlora, one) in kinds.items()
+    ]
 
 
 def page_words(language: Language) -> dict[str, Any]:

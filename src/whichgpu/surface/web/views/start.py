@@ -10,13 +10,11 @@ import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.recommend.recommend_verb import recommend
-from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import Plain
-from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
+from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.surface.sentence_question import question_of_sentence
+from whichgpu.surface.sentence_question import question_of_sentence, unread_sentence
 from whichgpu.surface.web.command_replies import catalog, client_error
 from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import MAX_SENTENCE, SENTENCE, Page, PageContent, address, view, view_named
@@ -56,7 +54,7 @@ class CommonAnswer(msgspec.Struct, frozen=True):
     error: WhichGpuError | None = None
 
 
-@view("start", extra={SENTENCE: Field(Plain())})
+@view("start")
 def start(page: Page) -> PageContent:
     """Return the start page; a sentence in the field `q` leads to the recommendation that it asks for."""
     today = date.today()
@@ -71,7 +69,8 @@ def start(page: Page) -> PageContent:
     if (sentence := page.state[SENTENCE]) is not None:
         question = question_of_sentence(sentence[:MAX_SENTENCE], catalog())
         if question is None:
-            error = NoAnswer("unread-sentence", msg("error.unread-sentence"), msg("hint.unread-sentence"), EXAMPLES)
+            error = unread_sentence(sentence)
+            error.choices = EXAMPLES
             return error_content("start.html", context, error, page, (SENTENCE,))
         if question.unread:
             message = msg("error.unread-quantity", words=", ".join(question.unread))
@@ -86,10 +85,9 @@ def start(page: Page) -> PageContent:
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
         is_mix = question.command == "recommend" and "model" not in fields
         answered = {**fields, "any_model": True} if is_mix else fields
-        if question.ignored:  # The answer's page names the words that it does not depend on.
-            answered = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}
+        answered = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}  # The answer's page says how it was read.
         url = _url(answered, page, PAGE_NAMES.get(question.command, question.command))
-        document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "url": url}
+        document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "others": question.others, "url": url}
         return PageContent("start.html", context, document=document, location=url)
     rows = [[row.get(name, "") for name in COLUMNS] for row in document["answers"]]
     return PageContent("start.html", context, document=document, table=(COLUMNS, rows))
