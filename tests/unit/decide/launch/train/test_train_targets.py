@@ -313,8 +313,8 @@ def test_rotary_embeddings_are_those_of_the_model_s_own_config() -> None:
     assert "rotary-base" not in options_of(last_line("megatron", replace(RUN, shape=shape)))
     stated = options_of(last_line("megatron", replace(RUN, shape=shape, rotary=Rotary(2e6, 4))))
     assert (stated["rotary-base"], stated["rope-scaling-factor"]) == ("2000000", "4")
-    known = options_of(last_line("megatron", RUN))
-    assert (known["rotary-base"], known["rope-scaling-factor"]) == ("500000", "8")
+    family = options_of(last_line("megatron", RUN))
+    assert (family["rotary-base"], family["rope-scaling-factor"]) == ("500000", "8")
 
 
 def test_nodes_that_share_a_folder_clone_megatron_once(tmp_path: Path) -> None:
