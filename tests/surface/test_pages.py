@@ -78,8 +78,8 @@ def test_a_page_is_whole(name: str) -> None:
 def read_as(sentence: str) -> str:
     """The page to which a sentence leads, without the sentence itself, which that page displays."""
     reply = page("start", urlencode({"q": sentence}))
-    location, sign, kept = reply.headers["Location"].partition("q=")
-    assert (reply.status, sign, unquote_plus(kept)) == (303, "q=", sentence)
+    location, sign, sentence_part = reply.headers["Location"].partition("q=")
+    assert (reply.status, sign, unquote_plus(sentence_part)) == (303, "q=", sentence)
     return location.rstrip("?&")
 
 

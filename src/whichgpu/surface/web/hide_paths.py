@@ -29,11 +29,11 @@ def without_paths(error: WhichGpuError) -> WhichGpuError:
 
 def with_file_name(error: WhichGpuError, path: str, name: str) -> WhichGpuError:
     """Return a copy of an error whose message calls an uploaded file by a name instead of its random one."""
-    named = copy(error)
+    renamed = copy(error)
     values = error.message.values.items()
     random = PurePath(path).name
-    named.message = Message(error.message.id, {key: name if value == random else value for key, value in values})
-    return named
+    renamed.message = Message(error.message.id, {key: name if value == random else value for key, value in values})
+    return renamed
 
 
 def without_folders(document: Any) -> Any:

@@ -138,8 +138,8 @@ def _adapters(row: FitRow, page: Page) -> list[tuple[Message, str]]:
 
 def _single_remedies(row: FitRow, page: Page) -> dict[str, tuple[Message, str]]:
     """Return the changes that suffice by themselves, by id; a tight workload gets those with which it surely fits."""
-    enough = ("fits",) if row.fits == "tight" else ("fits", "tight")
-    working = {one.id: one for one in reversed(row.remedies) if one.fits in enough and one.id in REMEDIES}
+    verdicts = ("fits",) if row.fits == "tight" else ("fits", "tight")
+    working = {one.id: one for one in reversed(row.remedies) if one.fits in verdicts and one.id in REMEDIES}
     if "more-gpus" in working and working["more-gpus"].change["gpus"] > MAX_PROPOSED_GPUS:
         del working["more-gpus"]
     return {

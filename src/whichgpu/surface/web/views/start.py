@@ -85,8 +85,8 @@ def start(page: Page) -> PageContent:
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
         is_mix = question.command == "recommend" and "model" not in fields
         answered = {**fields, "any_model": True} if is_mix else fields
-        asked = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}  # The answer's page displays the sentence.
-        url = _url(asked, page, PAGE_NAMES.get(question.command, question.command))
+        with_sentence = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}  # The answer's page displays the sentence.
+        url = _url(with_sentence, page, PAGE_NAMES.get(question.command, question.command))
         document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "url": url}
         return PageContent("start.html", context, document=document, location=url)
     rows = [[row.get(name, "") for name in COLUMNS] for row in document["answers"]]
