@@ -19,8 +19,8 @@ from whichgpu.workload.workload import Workload
 # Inference requests per simulation, and a seed with a typical draw: in windows of every length it has as many arrivals as a
 # Poisson process (tested). Its 95th percentiles were 0.95 to 1.02 of those of 20,000 requests, for nine in ten of 230 servers.
 REQUESTS, TYPICAL = 400, 498
-# Replicas that share a load from which on half as many requests are simulated, up to a percentile: intervals between arrivals vary
-# less, so that 200 were as near to fleets of 6 and 16 replicas simulated whole as 400 (60 servers).
+# From this many replicas that share a load, up to a percentile, half as many requests are simulated: intervals between arrivals
+# vary less, so that 200 were as near to fleets of 6 and 16 replicas simulated whole as 400 (60 servers).
 REGULAR_REPLICAS, REGULAR_PERCENTILE = 4, 95.0
 # Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
 # it a queue that has built up never drains.
@@ -67,7 +67,8 @@ def simulate_replica(
     A router sends each request to the least loaded replica. If all requests have one length, that is the next one in turn, so
     every replica gets each `replicas`-th request of a Poisson process, whose intervals are gamma distributed. Compared with 24
     fleets of 2 to 16 replicas simulated whole at 0.4 to 0.8 of saturation: TPOT 1.00 to 1.07, TTFT 0.95 to 1.15 for the middle
-    two thirds. TPOT is the larger of simulation and formula: with many running sequences, a few hundred requests fill the batch only a few
+    two thirds.
+    TPOT is the larger of simulation and formula: with many running sequences, a few hundred requests fill the batch only a few
     times; with few running, the formula is less exact.
     """
     inputs, outputs = (Lengths(mean, 0.0) for mean in mean_lengths(workload))

@@ -385,5 +385,5 @@ class Simulator:
 
 
 def _sharing(one: Configuration, replicas: float) -> int:
-    """Return how many servers share a load in turn if a configuration has as many replicas: each has one per data-parallel rank."""
+    """Return how many servers share a load in turn: each replica of a configuration has one per data-parallel rank."""
     return max(1, int(replicas)) * one.parallel.dp
