@@ -20,22 +20,22 @@ from whichgpu.catalog.store import Catalog
 
 def machine_named(catalog: Catalog, provider: str, name: str) -> Instance | None:
     """Return the provider's instance of that name; None if the catalog lacks it."""
-    named = exact_instances(catalog.instances, name) if name else ()
-    return next((machine for machine in named if machine.provider == provider), None)
+    machines = exact_instances(catalog.instances, name) if name else ()
+    return next((machine for machine in machines if machine.provider == provider), None)
 
 
 def contract_gpu(catalog: Catalog, machine: Instance | None, name: str | None, gpus: float) -> str | None:
     """Return the id of a contract's GPU; raise if GPU or number are not those of the known machine; None if none is stated."""
     if machine is None:
         return None if name is None else find_gpu(catalog, name).id
-    named = None if name is None else find_gpus(catalog, name)
-    if gpus != machine.gpus or (named is not None and all(gpu.id != machine.gpu for gpu in named)):
-        stated = (named[0].name if len(named) == 1 else name) if named else catalog.gpu_in(machine).name
+    variants = None if name is None else find_gpus(catalog, name)
+    if gpus != machine.gpus or (variants is not None and all(gpu.id != machine.gpu for gpu in variants)):
+        gpu_name = (variants[0].name if len(variants) == 1 else name) if variants else catalog.gpu_in(machine).name
         message = msg(
             "error.contradicts-machine",
             name=f"{machine.provider} {machine.instance}",
             machine=f"{machine.gpus:g}x {catalog.gpu_in(machine).name}",
-            given=f"{gpus:g}x {stated}",
+            given=f"{gpus:g}x {gpu_name}",
         )
         raise UsageError("bad-overlay", message, msg("hint.contradicts-machine"))
     return machine.gpu
@@ -47,14 +47,14 @@ def contract_regions(catalog: Catalog, provider: str, name: str) -> Sequence[str
     if name == ANY_REGION or not ids:
         return (name,)
     try:
-        named = [region.region for region in find_regions(catalog, name) if region.provider == provider]
+        regions = [region.region for region in find_regions(catalog, name) if region.provider == provider]
     except UnknownName:
-        named = []
-    stored = live_names("region", name) if not named and catalog.folder == DATA_DIR else ()
-    named += [row.region for row in stored if row.provider == provider][:1]
-    if not named:
+        regions = []
+    stored = live_names("region", name) if not regions and catalog.folder == DATA_DIR else ()
+    regions += [row.region for row in stored if row.provider == provider][:1]
+    if not regions:
         raise unknown_word("region", f"{provider} {name}", ids)
-    return named
+    return regions
 
 
 def check_against_known_prices(offer: Observation, references: ReferencePrices, dollars: float) -> None:

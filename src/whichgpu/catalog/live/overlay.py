@@ -250,15 +250,15 @@ def _hourly(text: str) -> Money:
 
 def _gpus(row: Mapping[str, Any], catalog: Catalog, default: float) -> float:
     """Return the number of GPUs that a row states, also in the GPU's name (`8xA100`); raise if it states two."""
-    named = count_in_name(catalog, str(row["gpu"])) if "gpu" in row else None
-    value = row.get("gpus", default if named is None else named)
+    name_count = count_in_name(catalog, str(row["gpu"])) if "gpu" in row else None
+    value = row.get("gpus", default if name_count is None else name_count)
     try:
         count = float(str(value))
     except ValueError:
         count = 0.0
     if not is_plausible_count(count):
         raise _invalid("gpus", msg("error.bad-count", name=str(value)))
-    if named is not None and named != count:
+    if name_count is not None and name_count != count:
         raise _invalid("gpus", msg("error.two-counts", text=str(row["gpu"]), given=f"{count:g}"))
     return count
 

@@ -83,15 +83,15 @@ def _read(cells: Mapping[str, Any], count_in_name: CountInName) -> Iterator[Offe
 
 def _rows(cells: Mapping[str, Any], count_in_name: CountInName) -> Iterator[OfferRow]:
     gpu, stated = _text(cells["gpu"]), cells.get("gpus")
-    named = count_in_name(gpu)
-    gpus = float((named or 1) if stated in (None, "") else stated)
+    count = count_in_name(gpu)
+    gpus = float((count or 1) if stated in (None, "") else stated)
     price, currency = _price(cells, gpus)
     upfront = cells.get("upfront") or cells.get("upfront.amount")
     upfront = upfront.get("amount") if isinstance(upfront, Mapping) else upfront
     for day in _days(cells):
         yield OfferRow(
             provider=_text(cells["provider"]),
-            instance=_text(cells.get("instance")) or f"{gpus:g}x {split_count(gpu)[1] if named else gpu}",
+            instance=_text(cells.get("instance")) or f"{gpus:g}x {split_count(gpu)[1] if count else gpu}",
             region=_text(cells.get("region")) or ANY_REGION,
             accelerator=gpu,
             count=gpus,
