@@ -33,6 +33,7 @@ from whichgpu.decide.answer.sentences import (
     long_inputs,
     missing_commitments,
     near_limits,
+    run_words,
     sentence,
     sentence_of_pictures,
     sentence_starved,
@@ -136,7 +137,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
             assumptions=(
-                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions
+                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *self._order_rules(),
+                *screened.selection.assumptions,
             ),
             warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
                 *warnings(best, group.gpu, engine, request.workload), *self._cards_alone(best),
@@ -167,6 +169,11 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         member = isinstance(typed, str) and self._modelled and built_in_member(typed, self.question.lookups.catalog) == name
         family = (msg("assumed.family-member", typed=typed, model=name),) if member else ()
         return (*family, *mode_assumptions(self._mode, self.question.query))
+
+    def _order_rules(self) -> tuple[Message, ...]:
+        """Return a note if GPUs that software supports badly come after the others, whatever the order is by."""
+        poor = self.ranked.candidates.poorly_supported[self.ranked.order]
+        return (msg("assumed.support-last"),) if poor.any() and not poor[0] else ()
 
     def _seller_warnings(self, best: Candidate) -> tuple[Message, ...]:
         warning = unknown_seller(self.question.lookups.catalog, best.provider, best.source)
@@ -280,7 +287,9 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         request = self.screened.request
         with_task = gpu_for_task(best, request.workload, request.shape.name, self._mode)
         gpu = with_task if self._modelled else gpu_in_precision(best)
-        plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu)
+        only_first = best.ttft is not None and request.workload.ttft_max is not None and request.workload.tpot_max is None
+        run = run_words(self.screened.work, request.workload)
+        plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu, run, only_first and best.tpot is not None)
         is_chat = not getattr(request.shape, "encoder_layers", 0)  # Nobody chats with a model that transcribes or translates.
         chat_speed = 1.0 / best.tpot.value if best.tpot is not None and is_chat else None
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)

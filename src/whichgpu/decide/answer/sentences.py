@@ -65,8 +65,23 @@ def gpu_for_task(one: Candidate, workload: Workload, model: str, mode: Mode | No
     return msg(f"recommend.for-{method if workload.traits.finetuning else 'train'}", **values)
 
 
-def sentence(one: Candidate, kind: str, gpu: Message | str) -> Message:
-    """Return the answer as one sentence, with the price of a card to buy and what it rests on; `gpu` names it and its task."""
+def run_words(work: Work, workload: Workload) -> Message:
+    """Return the run that a sentence is about, with its size if the user did not give it."""
+    if not work.assumed or work.amount is None:
+        return msg("recommend.the-run")
+    return msg("recommend.run-of", amount=f"{work.amount:,.0f}", unit=work_unit(work, workload))
+
+
+def work_unit(work: Work, workload: Workload) -> Message:
+    """Return the unit in which the work of a run is counted."""
+    return msg(f"unit.{'output-tokens' if work.unit == 'tokens' and not workload.training else work.unit}")
+
+
+def sentence(one: Candidate, kind: str, gpu: Message | str, run: Message, first_token: bool = False) -> Message:
+    """Return the answer as one sentence, with the price of a card to buy and what it rests on.
+
+    `gpu` names the GPU and its task, `run` the work. It says the time to the first token if `first_token`, else between tokens.
+    """
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
         "gpus": gpu_count_label(one.gpus), "gpu": gpu, "machine": f"{one.provider} {_machines(one)}",
@@ -74,10 +89,10 @@ def sentence(one: Candidate, kind: str, gpu: Message | str) -> Message:
         "low": format_duration(time.low), "high": format_duration(time.high), "cost": format_amount(cost.amount),
         "currency": cost.currency,
         "cheap": format_amount(cost.low), "dear": format_amount(cost.high), "hour": format_amount(one.cost_per_hour.amount),
-        "month": format_amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}",
+        "month": format_amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}", "run": run,
     }  # fmt: skip
-    wait = one.tpot or one.ttft or time
-    id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
+    wait = (one.ttft if first_token else None) or one.tpot or one.ttft or time
+    id = "recommend.wait-first" if first_token else "recommend.wait-token" if one.tpot else "recommend.wait-answer"
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
         price_date = msg(f"recommend.seen-{one.purchase_basis}", day=one.purchase_day or "")
@@ -185,9 +200,8 @@ def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, w
     if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & stated:
         messages.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))
     if work.assumed:
-        unit = "output-tokens" if work.unit == "tokens" and not workload.training else work.unit
-        amount = f"{work.amount or work.hours:,.0f}"
-        messages.append(msg("assumed.work" if work.amount else "assumed.service", amount=amount, unit=msg(f"unit.{unit}")))
+        id, amount = "assumed.work" if work.amount else "assumed.service", f"{work.amount or work.hours:,.0f}"
+        messages.append(msg(id, amount=amount, unit=work_unit(work, workload)))
     return messages
 
 

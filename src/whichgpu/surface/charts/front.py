@@ -56,7 +56,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     currency = answer.answer.cost.currency
     x = quantity("time", text(axis), log=True, axis={"format": THREE_DIGITS, "tickCount": 5})
     cost = text("web.axis-month" if is_service else "web.axis-cost", currency=currency)
-    y = quantity("cost", cost, log=True, axis={"format": "~s"})
+    y = quantity("cost", cost, log=True, axis={"format": "~s" if min(one["cost"] for one in points) >= 1 else "~g"})
     kind = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}
     marks = {
         "data": {"values": points},
@@ -65,7 +65,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
             "x": x, "y": y,
             "tooltip": tips(
                 ("name", text("web.tip-gpus")), ("machine", text("web.tip-machine")), ("cost", y["title"]), ("time", x["title"]),
-                ("range", text("web.column-range")),
+                ("range", text("web.column-range")), ("seen", text("web.tip-seen")),
             ),
             "color": {**kind, "scale": {"domain": kinds, "range": [CHOSEN, COLOURS[0], SOFT]}},
             "shape": {**kind, "scale": {"domain": kinds, "range": ["diamond", "circle", "square"]}},
@@ -105,7 +105,7 @@ def _point(one: Candidate, is_service: bool, language: Language) -> Spec:
         "time": float(f"{wait.value * scale:.4g}"),
         "cost": float(one.cost_per_month.amount if is_service else one.cost.amount),
         "low": float(f"{wait.low * scale:.4g}"), "high": float(f"{wait.high * scale:.4g}"),
-        "range": language.text("web.range", low=low, high=high),
+        "range": language.text("web.range", low=low, high=high), "seen": one.purchase_day or one.price_observed_at or "",
     }  # fmt: skip
     costs = {} if is_service else {"low_cost": float(one.cost.low), "high_cost": float(one.cost.high)}
     return point | costs

@@ -25,6 +25,7 @@ GPU_FACTS = (
     "software.toolkit_last software.pytorch_last"
 ).split()
 MACHINE_FACTS = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconnect.kind topology".split()
+MAX_WORDS = 5  # Settings of a workload in words: task, trained weights, precision, batch and lengths.
 SPEED_FIGURES = ("time", "throughput", "memory_device")  # Figures of an estimate that are rows of the table.
 
 
@@ -87,7 +88,7 @@ def compared_workload(answer: verbs.Comparison) -> Message:
 def _settings(request: Mapping[str, Any]) -> tuple[str | Message, ...]:
     """Return the settings of a request that its speed depends on most; empty texts for those it lacks."""
     lengths = request["seq_out"] is not None or (request["seq_in"] is not None and request["image"] is None)
-    words = [*workload_words(request, lengths), *[""] * 4][:4]
+    words = [*workload_words(request, lengths), *[""] * MAX_WORDS][:MAX_WORDS]
     image = msg("compare.image", size=request["image"]) if request["image"] else ""
     checkpointed = msg("compare.checkpointing") if request["checkpointing"] not in (None, "none") else ""
     return *words, image, checkpointed, msg("compare.engine", engine=request["engine"])

@@ -90,7 +90,7 @@ def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = 
     fields = fields or _bad_fields(error, page) or tuple(name for name in change if name in page.view.fields)
     choices = _choices(error)
     if not change and isinstance(error, UsageError):
-        change = {name: _valid_part(name, error, page) for name in fields if name != SENTENCE}
+        change = {name: _nearest_value(name, error, page) for name in fields if name != SENTENCE}
     elif not change:
         change = dict.fromkeys(() if choices else _in_the_way(page))
     fields = fields or tuple(change)
@@ -108,8 +108,8 @@ def _quoted(error: WhichGpuError) -> set[str]:
     return {str(value).strip("'") for _, value in _values(error.message)}
 
 
-def _valid_part(name: str, error: WhichGpuError, page: Page) -> tuple[str, ...] | str | None:
-    """Return the nearest valid value; of a list, the values that the error does not quote, if others are left; else None."""
+def _nearest_value(name: str, error: WhichGpuError, page: Page) -> tuple[str, ...] | str | None:
+    """Return the nearest valid value; of a list, the values that an error does not quote if it quotes one; else None."""
     if not page.view.fields[name].is_list:
         return next(iter(_choices(error)), None) if len(_bad_fields(error, page)) == 1 else None
     values = page.state[name]

@@ -136,12 +136,11 @@ _DECLARED: dict[str, View] = {}
 def view(
     name: str, *requests: type, extra: Mapping[str, Field] | None = None, defaults: State | None = None, subject: str = ""
 ) -> Callable[[Callable[[Page], PageContent]], Callable[[Page], PageContent]]:
-    """Declare a page with the fields of `requests` and its `extra` fields; the value of the field `subject` is in its path.
-
-    Every page has the sentence that led to it as a field.
-    """
+    """Declare a page with the fields of `requests` and its `extra` fields; the value of the field `subject` is in its path."""
     fields = {parameter_name(one): one for kind in requests for one in page_fields(kind).values()}
-    fields |= {name: replace(one, name=name) for name, one in {**(extra or {}), SENTENCE: Field(Plain())}.items()}
+    fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
+    if not subject:  # A sentence leads to any page but that of one GPU, model or instance.
+        fields[SENTENCE] = Field(Plain(), name=SENTENCE)
 
     def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
         switches = {name: False for name, one in fields.items() if one.is_switch and not one.has_negative}

@@ -43,7 +43,7 @@ from whichgpu.surface.web.page import (
 )
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
-from whichgpu.surface.web.sentence_panel import sentence_reading
+from whichgpu.surface.web.sentence_panel import sentence_context
 from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
 from whichgpu.surface.web.views.single_file import single_file
@@ -243,7 +243,10 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "named_lang": code,
         "languages": language_choices(query, language.code),
         "unknown": (),
-        "reading": None,
+        "asked_sentence": "",
+        "ignored": (),
+        "read_fields": (),
+        "other_jobs": (),
         "prices_seen": None,
         "bad_fields": (),
         "field_problems": (),
@@ -262,7 +265,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "state": page.state,
         "url": page.url(),
         "unknown": unknown_parameters(page.view, page.query),
-        "reading": sentence_reading(page),
+        **sentence_context(page),
         "prices_seen": _prices_seen(),
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
@@ -288,7 +291,7 @@ def _with_local_numbers(context: Context, value: Any) -> Any:
 
 def _breakable(name: str) -> Markup:
     """Template filter: return a machine's name that may wrap after `_`, `-` and `.`, not inside its words."""
-    return Markup(re.sub("([_.-])", r"\1<wbr>", escape(name)))
+    return Markup(re.sub("([_.-])", r"\1<wbr>", str(escape(name))))
 
 
 @cache

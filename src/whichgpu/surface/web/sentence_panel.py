@@ -14,17 +14,17 @@ from whichgpu.surface.web.views import START
 from whichgpu.workload.models import built_in, built_in_member
 
 
-def sentence_reading(page: Page) -> dict[str, Any] | None:
-    """Return the fields read from the sentence that led to a page, the words ignored, and links for its other jobs."""
+def sentence_context(page: Page) -> dict[str, Any]:
+    """Return the sentence that led to an answer, the fields read from it, the words ignored, and links for its other jobs."""
     sentence = page.state.get(SENTENCE)
     if not sentence or page.name == START:
-        return None
+        return {}
     question = question_of_sentence(sentence[:MAX_SENTENCE], catalog())
     if question is None:
-        return None
+        return {"asked_sentence": sentence}
     fields = [_field(name, value, sentence, page.language) for name, value in question.fields.items()]
     others = [(one, _url(one, page)) for one in question.others]
-    return {"fields": tuple(fields), "ignored": question.ignored, "others": others}
+    return {"asked_sentence": sentence, "read_fields": tuple(fields), "ignored": question.ignored, "other_jobs": others}
 
 
 def _field(name: str, value: str, sentence: str, language: Language) -> str:

@@ -22,16 +22,15 @@ def workload_words(request: Mapping[str, Any], reads_tokens: bool = True) -> tup
     """Return task, precision, batch and, of a model that reads tokens, sequence lengths of a request."""
     lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name] and reads_tokens]
     tokens = (msg("fit.what-tokens", lengths="+".join(lengths)),) if lengths else ()
-    return task_words(request), request["precision"], _batch_words(request), *tokens
+    return request["task"], *trained_weights(request), request["precision"], _batch_words(request), *tokens
 
 
-def task_words(request: Mapping[str, Any]) -> str | Message:
-    """Return the task of a request; of a fine-tune, whether it trains all weights, or adapters (LoRA, QLoRA) of which rank."""
+def trained_weights(request: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Return which weights a fine-tuning trains: all, or adapters of a rank; nothing for other tasks."""
     if request["task"] != "finetune":
-        return str(request["task"])
-    if not request["lora_rank"]:
-        return msg("fit.what-full")
-    return msg("fit.what-qlora" if request["qlora"] else "fit.what-lora", rank=request["lora_rank"])
+        return ()
+    method = "qlora" if request["qlora"] else "lora" if request["lora_rank"] else "full"
+    return (msg(f"fit.what-{method}", rank=request["lora_rank"]),)
 
 
 def _batch_words(request: Mapping[str, Any]) -> Message:
@@ -39,7 +38,7 @@ def _batch_words(request: Mapping[str, Any]) -> Message:
     batch, passes = request["batch"], request["accumulation"]
     if passes > 1 and request["task"] in TRAINING_TASKS:
         micro = request["micro_batch"] or max(1, batch // (passes * request["parallel"]["dp"]))
-        return msg("fit.what-micro", batch=batch, micro=micro)
+        return msg("fit.what-micro-batch", batch=batch, micro=micro)
     return msg("fit.what-batch", batch=batch)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whichgpu.api.request.load import CompareRequest
@@ -10,39 +10,28 @@ from whichgpu.api.workloads.compare import ComparedSpeed, Comparison, compare_wo
 from whichgpu.api.workloads.compare_costs import ComparedCost, compared_costs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, significant
-from whichgpu.catalog.currency import DOLLAR
-from whichgpu.surface.commands.compare import compared_workload
 from whichgpu.surface.commands.offers import money_text
 from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.cards import range_text
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
-from whichgpu.surface.web.views.shared import adapter_links, context_of, near_content, page_words
+from whichgpu.surface.web.views.shared import SETTINGS, adapter_links, context_of, is_set, near_content, page_words
 from whichgpu.workload.tasks import TASKS
 
 DEFAULT_NAMES = ("H100 SXM", "A100 SXM 80GB", "L40S", "RTX 4090", "L4", "T4")
 MAX_COMPARED = 24  # Largest number of GPUs compared on a page; estimates of each take milliseconds.
-ADAPTERS = ("lora", "lora_rank", "qlora")  # Fields that only a fine-tune has; values left from one are not part of a request.
-MORE_FIELDS = (
-    "qlora",
-    "lora_rank",
-    "batch",
-    "seq_in",
-    "seq_out",
-    "gpus",
-    "image",
-    "precision",
-    "engine",
-)  # Fields of the workload in the form below the model.
+MORE_FIELDS = ("batch", "seq_in", "seq_out", "gpus", "image")  # Fields of the workload in the form below the model.
+ADAPTERS = ("qlora", "lora_rank")  # Fields of a fine-tuning.
 
 
 @view("compare", CompareRequest, defaults={"name": DEFAULT_NAMES, "task": "decode", "model": "llama-3.1-8b"})
 def compare(page: Page) -> PageContent:
     """Return the compare page: the form, and the workload's speed, cost and memory on each GPU."""
-    request = page.request(CompareRequest, *(ADAPTERS if page.state["task"] != "finetune" else ()))
+    left_over = () if page.state["task"] == "finetune" else ("lora", *ADAPTERS)  # Values left from a fine-tuning.
+    request = page.request(CompareRequest, *left_over)
     command = "compare", request
     context: dict[str, Any] = {**page_words(page.language), "form": _form(page), "rows": None, "error": None}
     try:
@@ -51,37 +40,52 @@ def compare(page: Page) -> PageContent:
         costs = compared_costs(answer, context_of(page))
     except WhichGpuError as error:
         return error_content("compare.html", context, error, page, command=command)
-    requests = [one.estimate.request for one in answer.speed or () if one.estimate]
+    rows = _rows(answer, costs, page.language)
     context |= {
-        "rows": _rows(answer, costs, page.language), "unit": _unit(answer), "sources": answer.sources,
-        "workload": compared_workload(answer), "sentence": _best(answer, costs),
-        "adapters": adapter_links(requests[0], page) if requests else [],
-    }  # fmt: skip
+        "rows": rows,
+        "unit": _unit(answer),
+        "sources": answer.sources,
+        "sentence_of": _sentence(rows, page.language),
+        "common": _common_settings(answer),
+        "adapters": next((adapter_links(one.estimate.request, page) for one in answer.speed or () if one.estimate), []),
+    }
     return PageContent("compare.html", context, command)
-
-
-def _best(answer: Comparison, costs: Sequence[ComparedCost]) -> Message:
-    """Return the sentence with the answer: the fastest and the cheapest of those that hold the workload, or that none does."""
-    speeds = {one.name: speed for one in answer.speed or () if (speed := _throughput(one)) is not None}
-    prices = {one.name: price for one, cost in zip(answer.compared, costs, strict=True) if (price := cost.cost) is not None}
-    if not speeds:
-        return msg("web.compare-none")
-    name = max(speeds, key=lambda one: speeds[one].value)
-    fast = {"name": name, "speed": significant(speeds[name].value), "unit": speeds[name].unit}
-    if name not in prices:
-        return msg("web.compare-fastest", **fast)
-    cheap = min(speeds.keys() & prices.keys(), key=lambda one: prices[one].value)
-    what = {"cost": significant(prices[cheap].value), "currency": DOLLAR, "per": fast["unit"].partition("/")[0]}
-    if cheap == name:
-        return msg("web.compare-both", **fast, **what)
-    ratios = speeds[name].value / speeds[cheap].value, prices[name].value / prices[cheap].value
-    return msg("web.compare-best", **fast, **what, cheap=cheap, times=significant(ratios[0]), dearer=significant(ratios[1]))
 
 
 def _unit(answer: Comparison) -> str:
     """Return the unit of throughput of a comparison; empty if there is no estimate."""
     figures = (one.estimate.throughput for one in answer.speed or () if one.estimate)
     return next((figure.unit for figure in figures if figure), "")
+
+
+def _common_settings(answer: Comparison) -> dict[str, Any]:
+    """Return the settings that the estimates of all GPUs share, by name of the field."""
+    requests = [one.estimate.request for one in answer.speed or () if one.estimate]
+    shared = {name: requests[0].get(name) for name in SETTINGS} if requests else {}
+    return {name: value for name, value in shared.items() if is_set(value) and all(one.get(name) == value for one in requests)}
+
+
+def _own_settings(answer: Comparison, place: int) -> str:
+    """Return the settings of one GPU's estimate that other GPUs do not have, as text."""
+    estimate, common = (answer.speed or ())[place].estimate, _common_settings(answer)
+    request = estimate.request if estimate else {}
+    return ", ".join(str(request[name]) for name in ("precision", "engine") if request.get(name) and name not in common)
+
+
+def _sentence(rows: Sequence[Mapping[str, Any]], language: Language) -> str:
+    """Return the answer as one sentence: the fastest GPU and the one whose work costs least; empty if none can do it."""
+    able = [row for row in rows if row["speed_raw"]]
+    if not able:
+        return language.text("web.compare-none")
+    fastest = max(able, key=lambda row: row["speed_raw"])
+    cheapest = min((row for row in able if row["cost_raw"]), key=lambda row: row["cost_raw"], default=None)
+    if cheapest is None or cheapest is fastest:
+        return language.text("web.compare-best" if cheapest else "web.compare-fastest", fastest=fastest["name"])
+    return language.text(
+        "web.compare-two", fastest=fastest["name"], cheapest=cheapest["name"],
+        faster=significant(fastest["speed_raw"] / cheapest["speed_raw"]),
+        dearer=significant(fastest["cost_raw"] / cheapest["cost_raw"]) if fastest["cost_raw"] else "–",
+    )  # fmt: skip
 
 
 def _rows(answer: Comparison, costs: Sequence[ComparedCost], language: Language) -> list[dict[str, Any]]:
@@ -108,7 +112,8 @@ def _row(
         reason = language.text("web.needs-of", needed=format_memory(needed), usable=format_memory(usable))
     price = cost.cost if speed else None
     return {
-        "name": compared.name, "gpu": compared.gpu.id, "reason": reason, "fits": estimate.fits if estimate else "no",
+        "name": compared.name, "gpu": compared.gpu.id, "reason": reason,
+        "how": _own_settings(answer, place), "fits": estimate.fits if estimate else "no",
         "speed": significant(speed.value) if speed else "", "speed_raw": speed.value if speed else 0.0,
         "speed_range": _range(speed, language), "speed_bar": _bar(speed, longest[0]),
         "cost": significant(price.value) if price else "", "cost_raw": price.value if price else 0.0,
@@ -135,9 +140,10 @@ def _bar(figure: Figure | None, longest: float) -> tuple[int, ...]:
 def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
     return {
-        "hidden": form.hidden("name", "task", "model", *MORE_FIELDS),
         "name": form.field("name"),
         "task": form.field("task", "select", TASKS),
         "model": form.field("model", completions="models"),
-        "more": form.fields(*MORE_FIELDS),
+        "adapters": [form.field(name) for name in ADAPTERS],
+        "hidden": form.hidden("name", "task", "model", "precision", "engine", "lora", *ADAPTERS, *MORE_FIELDS),
+        "more": [*(form.field(name) for name in MORE_FIELDS), form.field("precision"), form.field("engine")],
     }

@@ -23,7 +23,7 @@ from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
-from whichgpu.surface.web.views.shared import adapter_links, lookup_cache, page_words
+from whichgpu.surface.web.views.shared import SETTINGS, adapter_links, is_set, lookup_cache, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
 # GPUs displayed if none is named: common ones to rent and own, by memory.
@@ -107,6 +107,8 @@ def _content(answer: FitAnswer, page: Page, unit: str) -> dict[str, Any]:
         "remedies": {row.gpu: _remedies(row, page) for row in answer.gpus},
         "reads": any(row.largest_context is not None for row in answer.gpus),
         "request": answer.request,
+        "settings": SETTINGS,
+        "is_set": is_set,
     }
 
 
@@ -118,11 +120,14 @@ def _remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
         changes = {name: value for one in chosen for name, value in one.change.items() if name != LAYOUT}
         what = chosen[0].what if len(chosen) == 1 else msg("hint.remedies", what=tuple(one.what for one in chosen))
         if changes.keys() <= page.view.fields.keys():
-            values = {name: value if isinstance(value, bool) else str(value) for name, value in changes.items()}
-            links.append(
-                (what, page.url(**{"gpu": (row.gpu,)} | values | ({"gpu": (changes["gpu"],)} if "gpu" in changes else {})))
-            )
+            values = {"gpu": row.gpu} | changes
+            links.append((what, page.url(**{name: _stated(name, value) for name, value in values.items()})))
     return links or ([(msg("fit.no-cure"), "")] if row.fits == "no" else [])
+
+
+def _stated(name: str, value: Any) -> Any:
+    """Return a changed field's value as the page's state has it."""
+    return (value,) if name == "gpu" else value if isinstance(value, bool) else str(value)
 
 
 def _form(page: Page) -> dict[str, Any]:

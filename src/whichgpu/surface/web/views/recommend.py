@@ -12,7 +12,7 @@ from whichgpu.base.kinds import Flag
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
-from whichgpu.surface.commands.recommend import verify_command
+from whichgpu.surface.commands.recommend import alternative_lines, verify_command
 from whichgpu.surface.web.failure import error_content, rejection_text
 from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, common_unit, rows
@@ -57,6 +57,9 @@ def recommend(page: Page) -> PageContent:
     context |= {
         "answer": answer,
         "verify": verify_command(answer),
+        "verify_gpu": verify_command(answer) != answer.verify,
+        "currency": answer.answer.cost.currency,
+        "alternatives": alternative_lines(answer),
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),
