@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from whichgpu.api.recommend.recommend import recommend
+from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -53,6 +54,19 @@ def test_qlora_under_a_thousand_dollars_names_a_used_3090_and_why_not_small_card
     assert [(one.gpu, one.purchase_basis) for one in answer.other_purchases] == [("rtx-3090", "used")]
     assert [one.id for one in answer.left_out] == ["recommend.too-small", "recommend.ranks-behind"]
     assert float(answer.answer.purchase.amount) <= 1000  # type: ignore[union-attr]
+    assert "assumed.support-last" in [one.id for one in answer.assumptions]  # Why a Radeon that is faster comes later.
+    run = answer.sentence.values["run"]
+    assert isinstance(run, Message)
+    assert (run.id, run.values["unit"]) == ("recommend.run-of", msg("unit.tokens"))  # The size of the run was not given.
+
+
+def test_speech_is_counted_in_hours_of_audio(catalog: Catalog) -> None:
+    answer = recommend("batch", "whisper-large-v3", Requirements(gpu="L4", limit=1), DAY, catalog, own=False, samples=12_000_000)
+    (audio,) = [one for one in answer.answer.because if one.id == "because.audio"]
+    hours = answer.answer.run_time.value / 3600
+    assert float(str(audio.values["speed"]).replace(",", "")) == pytest.approx(
+        100_000 / hours, rel=0.1
+    )  # of audio; checkpoints take time too
 
 
 def test_a_mac_that_the_question_names_is_compared_under_its_own_engine(catalog: Catalog) -> None:

@@ -1,13 +1,14 @@
-"""Reasons that only some workloads have: experts in memory, sequences that fill a GPU, seconds a picture, master weights, MFU."""
+"""Reasons that only some workloads have: experts in memory, sequences that fill a GPU, seconds a picture, hours of audio, MFU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import format_amount, format_seconds, significant
 from whichgpu.decide.answer.utilisation import utilisation_reason
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import Infeasibility, WorkloadRequest
@@ -21,6 +22,7 @@ from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 
 COMMON_STEPS = 30  # Denoising steps that many people use where a model's default is more (assumed).
+AUDIO_WINDOW = 30.0  # Seconds of audio in one input of Whisper (chunk_length of its feature extractor).
 NETWORK_NAMES = {"infiniband": "InfiniBand", "efa": "EFA", "roce": "RoCE", "ethernet": "Ethernet"}  # as people write them
 MACHINE_GPUS = 8  # GPUs of the machines whose memory is compared with what a training run needs.
 LARGE_MEMORY = 80e9  # Bytes of the GPUs that people expect to hold it.
@@ -41,6 +43,10 @@ def workload_reasons(one: Candidate, request: WorkloadRequest, group: Group) -> 
         yield msg("because.moe", total=_billions(counted.total), active=_billions(counted.active))
     if chooses_batch(workload, shape, request.stated) and workload.generating and shape.is_generative:
         yield msg("because.sequences", n=max(1, one.batch // one.parallel.dp))
+    if isinstance(shape, Transformer) and shape.model_type == "whisper" and workload.generating and workload.seq_out:
+        speed = one.throughput.value / workload.seq_out * AUDIO_WINDOW
+        cost = format_amount(one.cost_per_hour.amount / Decimal(speed))
+        yield msg("because.audio", speed=significant(speed), cost=cost, currency=one.cost_per_hour.currency)
     if pipeline_of(workload, shape) is not None and workload.denoising_steps:
         seconds = float(one.gpus) / one.throughput.value
         guided = "because.pictures-guided" if workload.guidance else "because.pictures"
