@@ -41,9 +41,9 @@ from whichgpu.surface.web.page import (
     view_named,
     without_invalid,
 )
+from whichgpu.surface.web.panels.sentence_panel import sentence_context
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
-from whichgpu.surface.web.sentence_panel import sentence_context
 from whichgpu.surface.web.static_files import chart_script_url, static_url
 from whichgpu.surface.web.views import NAVIGATION, PAGES
 from whichgpu.surface.web.views.single_file import single_file
