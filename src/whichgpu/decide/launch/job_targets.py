@@ -17,6 +17,7 @@ from whichgpu.decide.launch.clusters import (
     POD_NETWORK,
     SKY_NETWORK,
     dstack_resources,
+    dstack_text,
     karpenter_pool,
     literal_words,
     network_note,
@@ -235,7 +236,7 @@ def _dstack(job: LaunchJob) -> Files:
         "image": job.image,
         **({"env": [f"{TOKEN}="]} if job.is_gated else {}),
         **({"files": files} if (files := [*(one for one in job.own_files if one not in folders), *job.inputs]) else {}),
-        "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
+        "commands": [*address, *map(dstack_text, filter(None, (job.setup, job.writing, job.line)))],
         **dstack_resources(job.place, job.disk_gb),
     }
     notes = [*_own_inputs(job), *job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]

@@ -171,3 +171,10 @@ def test_a_model_on_the_user_s_disk_is_mounted_or_named_in_the_head(tmp_path: Pa
     assert yaml.safe_load(service)["file_mounts"] == {model: model}
     for target, words in (("kubernetes", "Volume: add one with"), ("dstack", "Volume: add one with"), ("cloud-cli", "Copy")):
         assert f"{words} " in "".join(launch_files(target, plan).values())
+
+
+def test_names_are_not_replaced_by_secrets_of_dstack() -> None:
+    plan = LaunchPlan((replace(OPTIONS, model="a/${{ secrets.key }}", dtype="bf16"),), "vllm")
+    [service] = map(yaml.safe_load, launch_files("dstack", plan).values())
+    assert service["model"] == "a/$${{ secrets.key }}"  # dstack reads two dollars as one that begins no variable.
+    assert "'a/$${{ secrets.key }}'" in service["commands"][0]
