@@ -110,8 +110,8 @@ def _gpu(tests: Iterable[LoadTest], claim: ParsedWorkload | None, catalog: Catal
         raise UsageError("load-test-gpu", _is_of_another(file_gpu, name), msg("hint.load-test"))
     if gpu_name is None and here is None:
         name = next((test.model for test in tests if test.model), "")
-        known = model_of(name, catalog)
-        hint = msg("hint.load-test-gpu", model=known.id if known else name[:80] or "MODEL")
+        model = model_of(name, catalog)
+        hint = msg("hint.load-test-gpu", model=model.id if model else name[:80] or "MODEL")
         raise UsageError("load-test-gpu", msg("error.load-test-gpu"), hint)
     if gpu_name is None or (here is not None and here[0].name == gpu_name):
         assert here is not None

@@ -51,5 +51,6 @@ def library_parts(name: str) -> tuple[str, str | None]:
 
 def _number(words: Sequence[str], variable: str) -> int | None:
     """Return the value of a variable set before the command; None if it is not set, or no number."""
-    match = next((found for word in words if (found := re.fullmatch(rf"(?:--env=)?{variable}=(\d{{1,9}})", word))), None)
+    matches = (re.fullmatch(rf"(?:--env=)?{variable}=(\d{{1,9}})", word) for word in words)
+    match = next(filter(None, matches), None)
     return int(match[1]) or None if match else None
