@@ -98,6 +98,9 @@ def test_check_is_a_test_for_ci(
     assert [(row["fits"], row["is_within_budget"]) for row in answer["gpus"]] == verdicts
     text = call("check", str(tmp_path / "serve.sh"), *words, "--as-of", "2026-10-01")
     assert text.err.startswith("serve.sh: " + ("passed." if code == 0 else "failed."))
+    for row in answer["gpus"]:
+        assert bool(row["price_observed_at"]) == ("--budget" in words)
+        assert (row["price_observed_at"] or "") in text.out
     assert text.code == code
 
 

@@ -43,6 +43,7 @@ class CheckedGpu(msgspec.Struct, frozen=True):
     usable: int = 0
     cost_per_hour: Money | None = None
     offer: str | None = None  # provider and machine
+    price_observed_at: str | None = None
     is_within_budget: bool | None = None
     needed_range: Figure | None = None  # the estimate with its 90% range
 
@@ -135,16 +136,17 @@ def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context
     offer = cheapest_machines(row.gpu, int(explained.fit.request["gpus"]), budget.currency, context)
     if offer is None:
         return replace(memory, is_within_budget=False)
-    cost, name = offer
-    return replace(memory, cost_per_hour=cost, offer=name, is_within_budget=cost.amount <= budget.amount)
+    cost, name, day = offer
+    within = cost.amount <= budget.amount
+    return replace(memory, cost_per_hour=cost, offer=name, price_observed_at=day, is_within_budget=within)
 
 
 def cheapest_machines(
     gpu: str, gpus: int, currency: str, context: Context, exclude: tuple[str, ...] = ()
-) -> tuple[Money, str] | None:
-    """Return the lowest on-demand price per hour of machines with `gpus` GPUs of a kind, and their name; None if there is none.
+) -> tuple[Money, str, str] | None:
+    """Return the lowest on-demand price per hour of machines with `gpus` GPUs of a kind, their name, and the price's date.
 
-    `exclude` are providers that do not count.
+    It is None if there are none; `exclude` are providers that do not count.
     """
     try:
         query = OffersQuery(gpu=(gpu,), term=("on-demand",), currency=currency, exclude_provider=exclude)
@@ -153,4 +155,4 @@ def cheapest_machines(
         return None
     costs = [(offer.price.amount * Decimal(ceil(gpus / offer.gpus)), offer) for offer in offers if offer.gpus > 0]
     amount, offer = min(costs, key=lambda pair: pair[0])
-    return Money(amount, currency), f"{offer.provider} {offer.instance}".strip()
+    return Money(amount, currency), f"{offer.provider} {offer.instance}".strip(), str(offer.observed_at)

@@ -56,6 +56,7 @@ from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.loading import loading
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.nearest_evidence import NearEvidence, nearest_evidence
+from whichgpu.estimate.own_records import own_record_note
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.own import host_price
@@ -70,7 +71,6 @@ from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 NOTABLY_CHEAPER = 0.97  # Share of the answer's cost below which a less reliable candidate is named (assumed).
-COMPARED = "because.against"  # Beginning of the ids of reasons that compare a candidate with the next.
 UNABLE = "verify-note.unable"  # Id of the note on a command that `measure` cannot run.
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
@@ -102,7 +102,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at, *others_at, *unsupported_at))}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
-        best = self._with_preference(rows[first], rows[others[0]] if others else None, rows[picked.cheapest])
+        best = self._with_preference(rows[first], [rows[at] for at in others], rows[picked.cheapest])
         rows[first] = best
         group, configuration = group_at(first, candidates, screened)
         listed = {rows[at].gpu for at in picked.listed}
@@ -140,6 +140,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             ),
             warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
                 *warnings(best, group.gpu, engine, request.workload), *self._cards_alone(best),
+                *own_record_note(best.time.sources),
                 *(() if request.workload.training else quantisation_warnings(request.shape, best.precision)),
                 *self._remarks(best, configuration), *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,
@@ -249,8 +250,12 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         gpu = self.question.lookups.catalog.gpu_by_id[best.gpu]
         return longest_context(replace(self._replica(best, stored), batch=best.parallel.dp), request.shape, gpu)
 
-    def _with_preference(self, best: Candidate, second: Candidate | None, cheapest: Candidate) -> Candidate:
-        """Return the answer with reasons why the next candidate and the cheapest one are not it, if they cost less."""
+    def _with_preference(self, best: Candidate, listed: Sequence[Candidate], cheapest: Candidate) -> Candidate:
+        """Return the answer with reasons why the next candidate and the cheapest one are not it, if they cost less.
+
+        Another listed one that is much faster for little more money is named as well.
+        """
+        second = listed[0] if listed else None
         tied = None if self.ranked.tied_with is None else self._row(self.ranked.tied_with)
         others = {_offer_of(one): one for one in (tied, second, cheapest) if one is not None}
         reasons = {}
@@ -258,8 +263,10 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             is_tied = tied is not None and offer == _offer_of(tied)
             reasons[offer] = explain.cheaper_reason(best, one, self.ranked.tie_reason if is_tied else "")
         is_explained = second is not None and reasons[_offer_of(second)] is not None
-        because = [reason for reason in best.because if not (is_explained and reason.id.startswith(COMPARED))]
-        return replace(best, because=(*because, *(reason for reason in reasons.values() if reason is not None)))
+        faster = explain.faster_reason(best, listed, self.screened.request.workload.rate) if self._modelled else None
+        is_explained = is_explained or faster is not None
+        because = [reason for reason in best.because if not (is_explained and reason.id.startswith(explain.COMPARED))]
+        return replace(best, because=(*because, *(reason for reason in (faster, *reasons.values()) if reason is not None)))
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         candidates, order, results = self.ranked.candidates, self.ranked.order, self.ranked.results

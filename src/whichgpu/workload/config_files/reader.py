@@ -96,8 +96,17 @@ def _yaml(text: str, name: str) -> list[Any]:
         if _YAML_ALIAS.search(text) and _expanded_characters(text) > MAX_EXPANDED:
             raise unreadable(name, f"its YAML aliases stand for more than {MAX_EXPANDED} characters")
         return list(yaml.safe_load_all(text))
+    except yaml.constructor.ConstructorError as problem:
+        raise unreadable(name, f"{_place(problem)}it has a tag or a key that plain YAML does not have") from problem
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
-        raise unreadable(name, " ".join(str(problem).split())) from problem
+        why = getattr(problem, "problem", None) or "it is not valid YAML"
+        raise unreadable(name, _place(problem) + " ".join(str(why).split())) from problem
+
+
+def _place(problem: Exception) -> str:
+    """Return the line and column of an error in YAML, if it has them."""
+    mark = getattr(problem, "problem_mark", None)
+    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
 
 
 def _expanded_characters(text: str) -> float:
@@ -200,7 +209,7 @@ def _commands(entry_point: Any, arguments: Any, image: str) -> Iterator[list[str
 
 def _words(command: Any) -> list[str]:
     if isinstance(command, list):
-        return [str(word) for word in command]
+        return [word if isinstance(word, str) else json.dumps(word, default=str) for word in command]
     try:
         return shlex.split(command) if isinstance(command, str) else []
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -253,6 +254,14 @@ def test_files_without_a_workload_are_refused(name: str, content: bytes) -> None
     with pytest.raises(UsageError) as refused:
         config_workload(content, name)
     assert refused.value.kind == "bad-workload-file"
+
+
+@pytest.mark.parametrize("content", [b"a: !!python/tuple [1, 2]", b"a: [1, 2\nb: {", b"a: \t- b\n c"])
+def test_errors_in_yaml_have_a_place_and_no_words_of_python(content: bytes) -> None:
+    with pytest.raises(UsageError) as refused:
+        config_workload(content, "a.yaml")
+    assert re.search(r"line \d+, column \d+: ", str(refused.value))
+    assert not re.search("python|unicode|constructor", str(refused.value))
 
 
 @given(
