@@ -105,8 +105,8 @@ def test_an_extrapolated_answer_names_a_measured_one() -> None:
     assert answer.measured is not None
     assert answer.measured.gpu == "h100-sxm"
     [line] = uncertainty_lines(answer)
-    shown = float(answer.measured.cost.amount) / float(answer.answer.cost.amount)  # The costs beside which it says how much more.
-    assert (line.id, line.values["more"]) == ("recommend.measured", f"{shown - 1:.0%}")
+    ratio = float(answer.measured.cost.amount) / float(answer.answer.cost.amount)  # The costs beside which it says how much more.
+    assert (line.id, line.values["more"]) == ("recommend.measured", f"{ratio - 1:.0%}")
     assert any(one.id == "recommend.unmeasured" for one in answer.warnings)
     other = recommend("batch", "llama-3.1-8b", Requirements(rank="cost", gpu="A100 SXM 80GB"), DAY, own=False, precision="int8")
     assert {*other.answer.new_on}.isdisjoint(NEW_GPU_AXES)
