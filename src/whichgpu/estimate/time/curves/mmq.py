@@ -1,7 +1,9 @@
 """Seconds of llama.cpp's own kernels for quantised weights: MMVQ for a few rows, MMQ for more, experts included.
 
-MMVQ multiplies up to eight rows as vectors, in integer dot products. MMQ multiplies tiles of 128 weight rows by up to 128 input
-rows in int8: it loads and unpacks a tile's weights, then multiplies, and reads the weights again for the next 128 input rows.
+MMVQ multiplies up to eight rows as vectors: an SM unpacks a number of weights per clock, then multiplies each by every row in
+integer dot products. MMQ multiplies tiles of 128 weight rows by up to 128 input rows in int8: it loads and unpacks a tile's
+weights, then multiplies, and reads the weights again for the next 128 input rows. It multiplies with mma.sync from shared memory,
+so that an SM of a data-centre chip does no more per clock than one of a GeForce card, whatever its peak.
 The experts of an MoE layer share one kernel, whose tile width follows the number of tokens, not the rows of an expert
 (ggml/src/ggml-cuda/mmq.cuh, mmvq.cu; pull requests 15525 and 26977).
 """
@@ -45,6 +47,7 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     tiles, columns = _tiles(rows, tokens, grouped, gpus)
     read = _read_seconds(stack, tiles, gpus, p)
     multiplied = _tile_seconds(stack, tiles * columns * experts, gpus, p) * _idle_factor(stack, tiles, grouped, gpus)
+    multiplied = multiplied + _unpacked(stack, gpus, p["mmq.unpacked_weights_per_clock"])
     vectors = tokens <= np.where(grouped, 1.0, MAX_VECTOR_ROWS)
     total = multiplied + read
     if vectors.any():
@@ -56,6 +59,8 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
 def slowdown(gpus: GpuColumns, p: Parameters) -> Array:
     """Return the slowdown of MMQ against plain int8 GEMMs: on matrix units, in dot products; without int8 it is 1 (cuBLAS)."""
     matrix_units, dot_products = p["mmq.slowdown"], p["mmq.slowdown.dot_products"]
+    per_clock = gpus.peaks["int8"] / (gpus.sms * gpus.clock)
+    matrix_units = matrix_units * np.maximum(per_clock / p["mmq.operations_per_clock"], 1.0)
     own = np.where(gpus.matrix_units > 0, matrix_units, dot_products)
     return np.where(gpus.native["int8"] > 0, own, 1.0)
 
@@ -98,7 +103,14 @@ def _vector_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Ar
     nested = np.where(stack.size("nested_scales", 0.0) > 0, p["mmq.nested_scales_slowdown"], 1.0)
     products = stack.size("m") * stack.size("n") * stack.size("k")
     per_clock = np.where(amd, p["mmq.vector_products_per_clock.amd"] / nested, p["mmq.vector_products_per_clock"])
-    return products / (per_clock * gpus.sms * gpus.clock)
+    unpacking = np.where(amd, 0.0, _unpacked(stack, gpus, p["mmq.vector_weights_per_clock"]))
+    return products / (per_clock * gpus.sms * gpus.clock) + unpacking
+
+
+def _unpacked(stack: OperatorStack, gpus: GpuColumns, per_clock: float) -> Array:
+    """Return the seconds to unpack the weights of all experts once, at `per_clock` weights per clock of an SM."""
+    weights = np.maximum(stack.size("batch"), 1.0) * stack.size("n") * stack.size("k")
+    return weights / (per_clock * gpus.sms * gpus.clock)
 
 
 def _read_seconds(stack: OperatorStack, tiles: Array, gpus: GpuColumns, p: Parameters) -> Array:
@@ -110,6 +122,4 @@ def _read_seconds(stack: OperatorStack, tiles: Array, gpus: GpuColumns, p: Param
     again = np.where(copied, experts * stack.size("n") * stack.size("k") * DEQUANTISED_BYTES, again)
     share = p["gemm.bandwidth_share"] * p["gemm.bandwidth_multiplier.weight_only_gemm"]
     rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.architecture_multiplier.bandwidth") * share
-    # These kernels keep few loads in flight, which limits the bytes an SM reads per clock.
-    rate = np.minimum(rate, p["gemm.llama_cpp_bytes_per_clock"] * gpus.sms * gpus.clock)
     return (stack.read + stack.write + again) / rate
