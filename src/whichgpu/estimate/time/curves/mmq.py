@@ -30,6 +30,7 @@ EXPERT_COLUMNS_PER_TOKEN: Final = 0.25  # tile columns that are multiplied for e
 PART_TILE: Final = 0.5  # share of an expert's last tile that is empty, on average
 DEQUANTISED_ROWS: Final = 64.0  # rows from which chips without int8 matrix units dequantise for cuBLAS (MMQ_DP4A_MAX_BATCH_SIZE)
 DEQUANTISED_BYTES: Final = 4.0  # bytes per weight of an fp16 copy of the weights: written, then read by the GEMM
+UNPACKING_OVERLAP: Final = 4.0  # exponent by which MMQ's reading and unpacking overlap, assumed: copies are asynchronous
 VECTOR_OVERLAP: Final = 2.0  # exponent by which MMVQ's reading and dot products overlap, from 1 to 8 rows on Strix Halo (lhl)
 
 
@@ -47,9 +48,9 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     tiles, columns = _tiles(rows, tokens, grouped, gpus)
     read = _read_seconds(stack, tiles, gpus, p)
     multiplied = _tile_seconds(stack, tiles * columns * experts, gpus, p) * _idle_factor(stack, tiles, grouped, gpus)
-    multiplied = multiplied + _unpacked(stack, gpus, p["mmq.unpacked_weights_per_clock"])
     vectors = tokens <= np.where(grouped, 1.0, MAX_VECTOR_ROWS)
-    total = multiplied + read
+    unpacking = _unpacked(stack, gpus, p["mmq.unpacked_weights_per_clock"])
+    total = multiplied + soft_max(unpacking, read, UNPACKING_OVERLAP)
     if vectors.any():
         total = np.where(vectors, soft_max(_vector_seconds(stack, gpus, p), read, VECTOR_OVERLAP), total)
     total += p["gemm.fixed_seconds"] * gpus.latency
