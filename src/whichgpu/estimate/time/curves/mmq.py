@@ -48,11 +48,13 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     tiles, columns = _tiles(rows, tokens, grouped, gpus)
     read = _read_seconds(stack, tiles, gpus, p)
     multiplied = _tile_seconds(stack, tiles * columns * experts, gpus, p) * _idle_factor(stack, tiles, grouped, gpus)
-    vectors = tokens <= np.where(grouped, 1.0, MAX_VECTOR_ROWS)
-    unpacking = _unpacked(stack, gpus, p["mmq.unpacked_weights_per_clock"])
+    vectors = tokens <= np.where(grouped, stack.size("vector_tokens", 1.0), MAX_VECTOR_ROWS)
+    unpacking = _unpacked(stack, experts, gpus, p["mmq.unpacked_weights_per_clock"])
     total = multiplied + soft_max(unpacking, read, UNPACKING_OVERLAP)
     if vectors.any():
-        total = np.where(vectors, soft_max(_vector_seconds(stack, gpus, p), read, VECTOR_OVERLAP), total)
+        # The vector kernels unpack an expert's weights again for every token that was routed to it.
+        unpacked = np.where(grouped, stack.size("m"), 1.0)
+        total = np.where(vectors, soft_max(_vector_seconds(stack, unpacked, gpus, p), read, VECTOR_OVERLAP), total)
     total += p["gemm.fixed_seconds"] * gpus.latency
     return total, read / (read + np.where(vectors, 0.0, multiplied))
 
@@ -73,7 +75,9 @@ def _tiles(rows: Array, tokens: Array, grouped: Mask, gpus: GpuColumns) -> tuple
     dense = np.where(_whole_tiles(gpus) & (tiles > 1), MAX_TILE_COLUMNS, dense)
     nvidia = np.array([target.startswith("sm_") for target in gpus.targets])[:, None, None]
     min_columns = np.where(nvidia, TILE_STEP, MIN_TILE_COLUMNS_ELSEWHERE)
-    expert = np.clip(np.ceil(tokens * EXPERT_COLUMNS_PER_TOKEN / TILE_STEP) * TILE_STEP, min_columns, MAX_TILE_COLUMNS)
+    by_tokens = np.ceil(tokens * EXPERT_COLUMNS_PER_TOKEN / TILE_STEP) * TILE_STEP
+    by_rows = np.ceil((rows + TILE_STEP / 2.0) / TILE_STEP) * TILE_STEP  # NVIDIA's kernel skips columns without a token.
+    expert = np.clip(np.where(nvidia, by_rows, by_tokens), min_columns, MAX_TILE_COLUMNS)
     columns = np.where(grouped, expert, dense)
     return np.where(grouped, np.maximum(rows / columns + PART_TILE, 1.0), tiles), columns
 
@@ -98,19 +102,19 @@ def _tile_seconds(stack: OperatorStack, padded_rows: Array, gpus: GpuColumns, p:
     return np.maximum(flops / rate, power_bound(stack.flops, stack.unit, gpus, p))
 
 
-def _vector_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+def _vector_seconds(stack: OperatorStack, unpacked: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds of MMVQ's dot products; on AMD weights with nested scales (K-quants, IQ) take more work to unpack."""
     amd = np.array([target.startswith("gfx") for target in gpus.targets])[:, None, None]
     nested = np.where(stack.size("nested_scales", 0.0) > 0, p["mmq.nested_scales_slowdown"], 1.0)
     products = stack.size("m") * stack.size("n") * stack.size("k")
     per_clock = np.where(amd, p["mmq.vector_products_per_clock.amd"] / nested, p["mmq.vector_products_per_clock"])
-    unpacking = np.where(amd, 0.0, _unpacked(stack, gpus, p["mmq.vector_weights_per_clock"]))
+    unpacking = np.where(amd, 0.0, _unpacked(stack, unpacked, gpus, p["mmq.vector_weights_per_clock"]))
     return products / (per_clock * gpus.sms * gpus.clock) + unpacking
 
 
-def _unpacked(stack: OperatorStack, gpus: GpuColumns, per_clock: float) -> Array:
-    """Return the seconds to unpack the weights of all experts once, at `per_clock` weights per clock of an SM."""
-    weights = np.maximum(stack.size("batch"), 1.0) * stack.size("n") * stack.size("k")
+def _unpacked(stack: OperatorStack, matrices: Array, gpus: GpuColumns, per_clock: float) -> Array:
+    """Return the seconds to unpack the weights of `matrices` matrices, at `per_clock` weights per clock of an SM."""
+    weights = np.maximum(matrices, 1.0) * stack.size("n") * stack.size("k")
     return weights / (per_clock * gpus.sms * gpus.clock)
 
 

@@ -116,7 +116,8 @@ class LlamaCppKernels(FusedKernels):
         if not self._multiplies_in_int8:
             return FusedKernels.expert_ops(self, rows, k, n, touched, tokens, *roles)
         weight = touched * self.stored.size(k, n, *roles)
-        return [self._quantise(rows, k), self._mmq(rows, k, n, weight, {"batch": touched, "tokens": tokens})]
+        sizes = {"batch": touched, "tokens": tokens, "vector_tokens": float(self.traits.vector_expert_tokens)}
+        return [self._quantise(rows, k), self._mmq(rows, k, n, weight, sizes)]
 
     def _mmq(self, rows: Number, k: Number, n: Number, weight: Number, sizes: dict[str, Number]) -> Op:
         """Return a GEMM of quantised weights by inputs in blocks of 32 int8 with a scale and a sum."""
