@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages.browser import DESKTOP, PHONE, browsing, chromium, drawn, serving
+from pages.browser import DESKTOP, PATIENCE_SECONDS, PHONE, browsing, chromium, drawn, serving
 
 from tests.browser.looking import Opener
 
@@ -38,7 +38,7 @@ def home(chromium_browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Ite
     environment = {name: os.environ.get(name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
     os.environ.update({name: str(own) for name in environment})
     try:
-        with serving(2) as address:
+        with serving(2, ("tests.browser.patient_server",)) as address:
             yield address
     finally:
         for name, value in environment.items():
@@ -73,7 +73,7 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             context = chromium_browser.new_context(**{**LOOKS[look], **settings})
             contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(90_000)  # A busy machine must not fail the page.
+        page.set_default_timeout(PATIENCE_SECONDS * 1e3)
         page.on("console", note)
         page.on("pageerror", lambda problem: problems.append(f"page error: {problem}"))
         page.on("requestfailed", failed)

@@ -172,9 +172,18 @@ def torchrun() -> Parse:
 
 
 def deepspeed() -> Parse:
-    """Return a check of the arguments of the script that deepspeed starts."""
-    script = trainer()
-    return lambda words, path: script(words)
+    """Return a check of the arguments of the script that deepspeed starts, or torchrun on several nodes."""
+    parser, script = import_module("torch.distributed.run").get_args_parser(), trainer()
+
+    def parse(words: list[str], path: Path) -> int:
+        if words[0] == "torchrun":
+            return options_parsed(parser, after(words, "torchrun")) + script(words)
+        launcher = words[: words.index("train.py")]
+        if len(launcher) != 2 or not re.fullmatch(r"--num_gpus=\d+", launcher[1]):  # More needs a hostfile.
+            raise ValueError(f"no launcher of one node: {launcher}")
+        return script(words)
+
+    return parse
 
 
 def torchtitan() -> Parse:

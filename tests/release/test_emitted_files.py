@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import whichgpu
 from whichgpu.api.context import Context
 from whichgpu.api.launch.emit import launch_files_by_target
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_words, shell_line
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.decoding.speculative import METHODS, Speculative
 
 CHECKER, ENGINE_CHECKER = (Path(__file__).with_name(name) for name in ("emitted_check.py", "engine_check.py"))
@@ -71,6 +73,22 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("estimate", {"task": "batch", "model": "qwen-image", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "batch": 16, "as_of": DAY}),
     ("estimate", {"task": "train", "model": "llama-3.1-8b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "zero": 3, "as_of": DAY}),
+    (
+        "estimate",
+        {
+            "task": "train",
+            "model": "llama-3.1-70b",
+            "gpu": "H100 SXM",
+            "gpus": 32,
+            "nodes": 4,
+            "tp": 8,
+            "pp": 4,
+            "batch": 64,
+            "micro_batch": 1,
+            "tokens": 1e9,
+            "as_of": DAY,
+        },
+    ),
     ("estimate", {"task": "train", "model": "resnet50", "gpu": "MI300X", "gpus": 8, "batch": 2048, "as_of": DAY}),
     ("estimate", {"task": "serve", "model": "llama-3.1-405b", "gpu": "H100 SXM", "gpus": 16, "nodes": 2, "as_of": DAY}),
     *(("estimate", {"task": task, "model": "llama-3.1-8b", "gpu": "L4", "as_of": DAY}) for task in ("prefill", "decode")),
@@ -119,6 +137,7 @@ LAYOUTS = [
     for nodes, role in ((1, "both"), (2, "both"), (1, "prefill"), (1, "decode"))
     for speculative in (None, *(Speculative(method, "a/draft" if method == "draft" else "", 3) for method in METHODS))
 ]
+LAYOUTS += [replace(LAYOUTS[0], offload=Offload(layers=12), layers=48, host_weight_bytes=10**10)]
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +248,10 @@ WRONG_WORDS = {
         ("--fsdp_config={", "--fsdp_configs={"),
         ("reshard_after_forward", "reshard_after"),
     ),
-    "deepspeed": (("--gradient_accumulation_steps=", "--accumulation_steps="),),
+    "deepspeed": (
+        ("--gradient_accumulation_steps=", "--accumulation_steps="),
+        ("deepspeed --num_gpus", "deepspeed --num_nodes=2 --num_gpus"),
+    ),
     "torchtitan": (("_batch_size=", "_batchsize="), ("activation_checkpoint:", "activation_checkpoint:x")),
 }
 

@@ -143,7 +143,7 @@ def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
     assert [path.suffix for path in folder.iterdir() if path.name != "plan.json"] == [".yaml"] * len(list(folder.glob("*.yaml")))
     assert list(folder.glob("*.yaml"))
     printed = call(*argv, "--hints", "vllm", "--no-simulate", "--as-of", "2026-10-01")
-    assert "vllm serve meta-llama/" in printed.out
+    assert "vllm serve RedHatAI/Meta-Llama-3" in printed.out  # a checkpoint in the precision that is planned
     assert "--tensor-parallel-size=" in printed.out
     assert "--hints is an old spelling of --emit" in printed.err
 

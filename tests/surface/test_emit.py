@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import whichgpu
 from tests.surface.cli import call
+from whichgpu.api.context import Context
+from whichgpu.api.launch.emit import with_launch_files
 
 
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("fit", "llama-3.1-8b", "--gpu", "H100 SXM", "--batch", "8"), ("--max-num-seqs=8", "--max-model-len=2304")),
+        (("fit", "llama-3.1-8b", "--gpu", "H100 SXM", "--batch", "8"), ("--max-num-seqs=8", "--max-model-len=5120")),
         (("estimate", "serve", "llama-3.1-70b", "--gpu", "H100 SXM", "--gpus", "4", "--tp", "4"), ("--tensor-parallel-size=4",)),
         pytest.param(
             ("recommend", "serve", "llama-3.1-8b", "--rate", "2/s", "--as-of", "2026-10-01"),
@@ -26,11 +30,11 @@ def test_every_verb_prints_a_vllm_line_with_its_estimate(argv: tuple[str, ...], 
     reply = call(*argv, "--emit", "vllm")
     assert reply.code == 0, reply.err
     *head, line = reply.out.splitlines()
-    quantised = argv[0] == "plan"  # It chooses int8, which vLLM does not make from the published weights.
-    published = argv[0] == "recommend"  # It chooses fp8, in which the catalog lists a checkpoint.
-    owner = "RedHatAI/Meta-" if published else "path/to/meta-llama/" if quantised else "meta-llama/"
-    assert line.startswith(f"vllm serve {owner}Llama-3.1-")
-    assert (quantised or published) != ("--dtype=" in line or "--quantization=" in line)
+    published = argv[0] in ("plan", "recommend")  # They choose int8 and fp8, in which the catalog lists checkpoints.
+    assert line.startswith(f"vllm serve {'RedHatAI/Meta-' if published else 'meta-llama/'}Llama-3.1-")
+    assert published != ("--dtype=" in line or "--quantization=" in line)
+    assert any(one.startswith("# Checkpoint: RedHatAI/") for one in head) == published
+    assert any(one.startswith("# Context: ") for one in head)
     assert all(word in line for word in words)
     assert head[0] == "#!/bin/sh"
     assert all(one.startswith("#") for one in head)
@@ -44,6 +48,12 @@ def test_every_verb_prints_a_vllm_line_with_its_estimate(argv: tuple[str, ...], 
 def test_lengths_that_vary_leave_the_longest_request_to_the_engine() -> None:
     argv = ("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--rate", "2/s", "--count", "50", "--out-spread", "0.5")
     assert "--max-model-len" not in call(*argv, "--emit", "vllm").out
+
+
+@pytest.mark.parametrize(("word", "target"), [("sbatch", "slurm"), ("k8s", "kubernetes"), ("ollama-modelfile", "ollama")])
+def test_words_that_people_type_are_targets(word: str, target: str) -> None:
+    argv = ("estimate", "decode", "llama-3.1-8b", "--gpu", "H100 SXM", "--emit")
+    assert call(*argv, word).out == call(*argv, target).out != ""
 
 
 def test_python_callers_get_the_files() -> None:
@@ -124,3 +134,25 @@ def test_training_runs_in_containers_on_nodes_named_as_the_tool_does(target: str
     assert "torchrun --nnodes=2 --nproc-per-node=8" in text
     assert "H100 SXM:" not in text
     assert ("H100:8" in text) == (target == "dstack")
+
+
+def test_the_length_of_a_run_is_in_every_training_file() -> None:
+    request: dict[str, Any] = {"gpu": "H100 SXM", "gpus": 8, "zero": 3, "batch": 64, "micro_batch": 1, "tokens": 10**9}
+    answer = whichgpu.estimate("train", "llama-3.1-8b", **request)
+    steps = 7630  # 1e9 tokens in batches of 64 samples of 2048 tokens, rounded up
+    words = {
+        "torchrun": f"--max_steps={steps}",
+        "accelerate": f"--max_steps={steps}",
+        "deepspeed": f"--max_steps={steps}",
+        "torchtitan": f"--training.steps={steps}",
+        "megatron": f"--train-iters={steps}",
+        "slurm": f"--max_steps={steps}",
+    }
+    texts = {
+        target: "".join(with_launch_files(answer, {**request, "emit": target}, Context()).emitted.values()) for target in words
+    }
+    assert {target for target, word in words.items() if word not in texts[target]} == set()
+    hours, minutes, _ = (int(part) for part in texts["slurm"].partition("--time=")[2].split("\n")[0].split(":"))
+    assert answer.run is not None
+    start = 60 * (60 * hours + minutes) - answer.run.time.high
+    assert 600 <= start < 660  # Start-up is in the limit, which comes from the upper end of the range.

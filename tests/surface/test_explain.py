@@ -27,8 +27,8 @@ def test_what_is_emitted_is_explained_as_what_was_estimated(target: str, precisi
     assert config["fields"]["model"] == "llama-3.1-8b"
     assert config["fields"]["parallel"] == {"tp": 2}
     assert (config["fields"]["precision"], config["fields"]["gpus"], config["max_sequences"]) == (precision, 2, 8)
-    assert config["context"] == 2304
-    assert config["fields"]["seq_in"] + config["fields"]["seq_out"] == 2304
+    assert config["context"] == 5120
+    assert config["fields"]["seq_in"] + config["fields"]["seq_out"] == 5120
     assert not config["unread"]
 
 
@@ -116,6 +116,13 @@ def test_a_file_with_impossible_numbers_passes_no_check(name: str, text: str, me
         assert message in call(*words).err
 
 
+def test_layers_that_a_line_leaves_in_host_memory_are_not_on_the_gpu() -> None:
+    line = "llama-server -m Qwen3-32B-Q4_K_M.gguf -c 2048 -ngl {}"
+    offloaded, whole = (call("explain", line.format(layers), "--gpu", "RTX 3060 12GB", "--json").json() for layers in (37, 99))
+    assert offloaded["config"]["fields"]["offload"] == {"layers": 28}
+    assert [one["fit"]["gpus"][0]["fits"] for one in (offloaded, whole)] == ["fits", "no"]
+
+
 def test_a_file_without_checkpointing_is_not_given_it(tmp_path: Path) -> None:
     text = "base_model: llama-3.1-8b\nsequence_len: 8192\nadapter: lora\nlora_r: 16\ngradient_checkpointing: false\n"
     (tmp_path / "lora.yaml").write_text(text)
@@ -124,6 +131,20 @@ def test_a_file_without_checkpointing_is_not_given_it(tmp_path: Path) -> None:
     assert (fields["checkpointing"], fields["micro_batch"], fields["batch"]) == ("none", 1, 1)
     assert [row["checkpointing"] for row in answer["fit"]["gpus"]] == ["none"]
     assert answer["fit"]["needed"]["value"] > 60 * 1024**3
+
+
+@pytest.mark.parametrize(
+    ("context", "code", "line"),
+    [
+        (30_000, 0, "warning: L4: the estimate, 20.76 GiB of 21.07 GiB, fits"),
+        (34_000, 1, "L4: the estimate is 21.2"),
+    ],
+)
+def test_a_tight_fit_passes_with_a_warning_and_an_estimate_above_the_memory_fails(context: int, code: int, line: str) -> None:
+    reply = call("check", f"vllm serve meta-llama/Llama-3.1-8B --max-model-len {context}", "--gpu", "L4")
+    assert reply.code == code
+    assert line in reply.err
+    assert "tight" in reply.out
 
 
 def test_check_needs_a_gpu_and_a_price_per_hour(tmp_path: Path) -> None:

@@ -219,3 +219,11 @@ def test_a_refused_question_can_be_repeated_without_javascript(refusal: HttpRefu
         assert sorted((name, unescape(value)) for name, value in (*inputs, *areas)) == sorted(params)
         assert "<b>" not in form[0]
     assert document["error"]["kind"] == refusal.kind
+
+
+def test_the_valid_names_of_a_list_are_kept(client: TestClient) -> None:
+    for address in ("/buy?name=RTX+4090,H100", "/compare?name=RTX+4090,H10"):
+        urls = links(client.get(address).text)
+        assert parse_qs(urls[0].partition("?")[2])["name"] == ["RTX 4090"]
+        assert all("RTX 4090" in parse_qs(url.partition("?")[2])["name"] for url in urls[1:])
+        assert client.get(urls[0]).status_code == 200

@@ -131,6 +131,7 @@ def test_nothing_fits_is_an_answer_with_the_reasons() -> None:
         (b"[" * 100_000 + b"\n", PARSE_ERROR),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"a" * MAX_LINE_BYTES + b'"}\n', PARSE_ERROR),
         (b'{"id": NaN}\n', PARSE_ERROR),
+        (b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}\n', PARSE_ERROR),  # A lone surrogate cannot be sent back.
         (b"[]\n", INVALID_REQUEST),
         (b"7\n", INVALID_REQUEST),
         ({"id": 1, "method": "ping"}, INVALID_REQUEST),

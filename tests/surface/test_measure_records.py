@@ -118,6 +118,12 @@ def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path
         (VLLM, ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --gpus 2")),
         (VLLM | {"model_id": "Qwen/Qwen2.5-72B-Instruct"}, CLAIM),  # The file says that it measured another model.
         (VLLM | {"model_id": "me/mine"}, ("--verify", "estimate serve no-such --gpu h100-sxm")),
+        (VLLM | {"model_id": "me/mine"}, CLAIM),  # Nobody knows that this is the user's model.
+        (VLLM | {"backend": "tensorrt-llm"}, CLAIM),  # The file names another engine,
+        (SGLANG, CLAIM),
+        (VLLM | {"backend": "lmdeploy"}, CLAIM),  # or one that is not known.
+        *((VLLM | {"date": date}, CLAIM) for date in ("0000-01-01", "9999-12-31", "20991231-000000", "20261399", "soon", 0)),
+        *((VLLM | {"median_itl_ms": value}, CLAIM) for value in (1e300, -1.0, float("nan"))),
         ([LLAMA_ROW], ("--verify", "estimate prefill llama-3.1-8b --gpu h100-sxm")),  # It says that it ran on another GPU,
         ([LLAMA_ROW], ("--verify", "estimate prefill llama-3.1-8b --gpu rtx-4090 --engine vllm")),  # and with llama.cpp.
         ("[{}]", CLAIM),
@@ -126,6 +132,27 @@ def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path
 )
 def test_unusable_files_are_refused_with_the_reason(document: object, words: tuple[str, ...], tmp_path: Path) -> None:
     assert_refused(call("measure", "--import", written(tmp_path, document), *words), 2)
+
+
+def test_an_imported_record_acts_on_its_own_engine_only(tmp_path: Path) -> None:
+    assert call("measure", "--import", written(tmp_path, scaled(1.3)), *CLAIM).code == 0
+    others: tuple[dict[str, Any], ...] = (
+        {"task": "finetune", "model": "llama-3.1-8b", "gpu": "h100-sxm", "engine": "pytorch", "lora_rank": 16},
+        {**DECODE, "engine": "sglang"},
+    )
+    for request in others:
+        before, after = estimate(own=False, **request), estimate(**request)
+        assert (after.time, after.sources) == (before.time, before.sources)
+
+
+def test_records_are_kept_in_the_folder_of_the_user_s_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHICHGPU_DATA", str(tmp_path / "mine"))
+    assert call("measure", "--import", written(tmp_path, scaled(1.3)), *CLAIM).code == 0
+    assert len(list((tmp_path / "mine" / "records" / "imported").iterdir())) == 1
+    shipped, own = estimate(own=False, **DECODE).time, estimate(**DECODE).time
+    assert shipped is not None
+    assert own is not None
+    assert own.value > shipped.value
 
 
 def test_records_and_forget_refuse_what_is_not_there(tmp_path: Path) -> None:

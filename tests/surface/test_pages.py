@@ -93,7 +93,8 @@ def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> No
     assert page("start", "q=price+history+of+H100+SXM").headers["Location"] == "/prices?gpu=h100-sxm"
     location = page("start", "q=can+I+fine-tune+an+8b+on+my+RTX+3090").headers["Location"]
     assert location == "/fit?model=llama-3.1-8b&task=finetune&gpu=rtx-3090"
-    assert json.loads(page("start", "q=train+resnet50+in+Seoul", "json").body)["ignored"] == ["seoul"]
+    assert page("start", "q=train+resnet50+in+Seoul").headers["Location"] == "/recommend?task=train&model=resnet50&region=seoul"
+    assert json.loads(page("start", "q=train+resnet50+in+Atlantis", "json").body)["ignored"] == ["atlantis"]
     location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
     html = unescape(page("fit", location.partition("?")[2]).body.decode())
     assert "“does gpt2 fit a T4 in Seoul”. These words changed nothing in the answer: seoul." in html
@@ -278,3 +279,7 @@ def test_unknown_parameters_are_shown_on_the_page_and_refused_by_json_and_csv() 
     assert refused.status == 400
     assert json.loads(refused.body)["error"]["kind"] == "unknown-field"
     assert "no parameter" not in page("gpus", "name=H100&lang=en").body.decode()
+
+
+def test_each_table_of_sources_has_a_name() -> None:
+    assert "web." not in re.sub("<[^>]*>", "", page("sources").body.decode())

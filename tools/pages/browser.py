@@ -22,6 +22,8 @@ FLAGS = (
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1360, "height": 900}
 POLL_MILLISECONDS = 100
+PATIENCE_SECONDS = 300.0  # A busy machine must not fail a page.
+WEB = ("whichgpu", "web", "--port", "0", "--workers")
 
 
 def chromium() -> str | None:
@@ -30,10 +32,13 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def serving(workers: int = 1) -> Iterator[str]:
-    """Address of a `whichgpu web` started on a free port of this machine, for the duration of the context."""
+def serving(workers: int = 1, module: tuple[str, ...] = WEB) -> Iterator[str]:
+    """Address of a server started on a free port of this machine, for the duration of the context: `whichgpu web` by default.
+
+    `module` is the module to run with its arguments, to which the number of workers is added.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
-    words = [sys.executable, "-m", "whichgpu", "web", "--port", "0", "--workers", str(workers)]
+    words = [sys.executable, "-m", *module, str(workers)]
     with subprocess.Popen(
         words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT
     ) as server:
@@ -67,7 +72,7 @@ def browsing() -> Iterator[Any]:
             browser.close()
 
 
-def until(page: Any, script: str, value: Any = None, seconds: float = 90.0) -> None:
+def until(page: Any, script: str, value: Any = None, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until an expression holds; polled from outside, since the pages' security policy forbids evaluation inside."""
     end = time.monotonic() + seconds
     while not page.evaluate(script, value):

@@ -43,6 +43,14 @@ def user_folder(variable: str, default: str) -> Path | None:
     return folder if folder.is_absolute() else None
 
 
+def data_folder() -> Path | None:
+    """Return the folder of the user's prices and records: WHICHGPU_DATA, or the user's data directory; None without a home."""
+    if chosen := os.environ.get("WHICHGPU_DATA"):
+        return user_path(chosen)
+    usual = user_folder("XDG_DATA_HOME", ".local/share")
+    return usual / "whichgpu" if usual else None
+
+
 def user_path(text: str | os.PathLike[str]) -> Path:
     """Return a path as typed, with ~ expanded if there is a home directory."""
     try:

@@ -19,11 +19,19 @@ from whichgpu.catalog.places.country import countries, countries_named
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")
+_CODE = re.compile(r"[$`;|<>{}\\]")  # Characters of a shell's code that no place has in its name.
 
 # Words that people and tools add or leave out without meaning another GPU.
 MAKERS = frozenset("nvidia amd intel google aws apple geforce radeon instinct generation gpu corporation graphics card".split())
 FILLERS = frozenset("tensor core accelerator with design lite hash rate".split())  # Max-Q Design, Tensor Core GPU, Lite Hash Rate
 BRANDS = MAKERS | FILLERS | frozenset("gtx rtx tesla quadro rx".split())
+
+# Apple's computers and the tiers of its chips that they are sold with ("" is the plain chip).
+COMPUTERS = {
+    "mac": ("", "pro", "max", "ultra"), "applesilicon": ("", "pro", "max", "ultra"), "macbook": ("", "pro", "max"),
+    "macbookair": ("",), "macbookpro": ("", "pro", "max"), "imac": ("",), "macmini": ("", "pro"), "macstudio": ("max", "ultra"),
+    "macpro": ("ultra",),
+}  # fmt: skip
 
 MAX_NAME_CHARACTERS = 200  # Longest name to look up; no name in the catalog comes near it (set by judgement).
 MAX_NAME_WORDS = 6  # Words of the longest name, such as NVIDIA RTX PRO 6000 Blackwell Server.
@@ -125,6 +133,10 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
     def names(region: Region) -> tuple[str, ...]:
         return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
 
+    choices = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
+    choices += [country.name for country in countries()]
+    if _CODE.search(name):
+        raise _unknown("region", name, choices)
     called = exact_matches(catalog.regions, name, names)
     inside = countries_named(name)
     if there := tuple(region for region in catalog.regions if region.country in inside or (inside and region in called)):
@@ -135,9 +147,12 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
         return matches
     if city := find_city((region.city for region in catalog.regions if region.city), name):
         return tuple(region for region in catalog.regions if region.city == city)
-    choices = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
-    choices += [country.name for country in countries()]
     raise _unknown("region", name, choices)
+
+
+def is_place(catalog: Catalog, name: str) -> bool:
+    """Return whether a name is a country, a continent or a city with regions."""
+    return bool(countries_named(name) or any(squash(name) == squash(region.city or "") for region in catalog.regions))
 
 
 def find_provider(catalog: Catalog, name: str) -> str:
@@ -218,9 +233,17 @@ def _alias_words(aliases: tuple[str, ...]) -> frozenset[str]:
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of the architecture or vendor that a name means; () if it means neither."""
+    """Return the GPUs of the architecture, vendor or computer that a name means; () if it means none of them."""
     joined = squash(name)
-    return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor))
+    return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor)) or gpus_in_computer(gpus, name)
+
+
+def gpus_in_computer(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
+    """Return the GPUs that a computer of Apple's is sold with (`mac studio`); () for any other name."""
+    tiers = COMPUTERS.get(squash(name).removeprefix("apple")) or COMPUTERS.get(squash(name)) or ()
+    every = COMPUTERS["mac"]
+    chips = ((gpu, next((tier for tier in every[1:] if tier in words(gpu.name)), "")) for gpu in gpus if gpu.vendor == "apple")
+    return tuple(gpu for gpu, tier in chips if tier in tiers)
 
 
 @lru_cache(maxsize=4096)

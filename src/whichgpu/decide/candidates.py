@@ -250,7 +250,7 @@ class CandidateJoin:
         group, offer = groups.group_of[pairs], groups.offer_of[pairs]
         machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group]
         below, powered = _below_quality(constraints, groups, group), _powered(market)[offer]
-        watts = [rated_watts(one.gpu.tdp_watts, one.size, one.machines) for one in groups.groups]
+        watts = [rated_watts(one.gpu.tdp_watts, one.size, one.machines) * constraints.pue for one in groups.groups]
         missed = {
             "spot-service": (market.terms[offer] == "spot") & (workload.serving and "spot" not in constraints.terms),
             "seller": unreliable_offers(constraints, market, groups, group, offer),

@@ -59,8 +59,10 @@ class Constraints(msgspec.Struct, frozen=True):
     budget: Money | None = None
     budget_per: str | None = None  # hour or month; None if the budget is for the whole run
     deadline: float | None = None  # seconds from the start of the run
-    api_prices: tuple[float, float] | None = None  # of a million input and output tokens at an API, in `currency`
+    # Of a million input, output and cached input tokens at an API, in `currency`.
+    api_prices: tuple[float, float, float] | None = None
     max_watts: float | None = None  # power of GPUs at their limit and of their machines
+    pue: float = 1.0  # factor on their power, for cooling and losses of the room
     rank: Rank | None = None
     risk: Risk | None = None
     currency: str = "USD"

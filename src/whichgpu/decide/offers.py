@@ -26,7 +26,7 @@ from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import DEFAULT_QUALITY, QUALITIES, RANKS, RISKS, SELLERS, SERVICE_SELLERS, Constraints, Owned
 from whichgpu.decide.market import Market, market
-from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
+from whichgpu.decide.own_offers import YUAN, card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
 from whichgpu.price.card_prices import CardPrice
 from whichgpu.price.filters import OffersQuery, offer_filter, split_names
@@ -70,9 +70,10 @@ def select_offers(
         server_cards=reliable and not query.gpu,
     )  # fmt: skip
     card_prices = card_prices_given(query.price, catalog, exchanger)
+    in_china = bool(query.gpu) or constraints.currency == YUAN
     trips = round_trips(query.near, catalog.regions, catalog.latencies) if query.near is not None else None
     if query.buy:
-        offers, purchase = offers_to_buy(catalog, day, power_price, card_prices, exchanger)
+        offers, purchase = offers_to_buy(catalog, day, power_price, card_prices, exchanger, in_china)
         if not offers:
             raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=day.isoformat()), msg("hint.relax-filters"))
         constraints = replace(constraints, cards=_in_currency(purchase, constraints.currency, exchanger))
@@ -127,7 +128,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
         api_prices=_api_prices(query.api_price, currency, exchanger),
-        max_watts=parse_watts(query.max_power) if isinstance(query.max_power, str) else query.max_power,
+        max_watts=parse_watts(query.max_power) if isinstance(query.max_power, str) else query.max_power, pue=query.pue or 1.0,
         rank=_choice("rank", query.rank, RANKS), risk=_choice("risk", query.risk, RISKS),
         quality=_choice("quality", query.quality, QUALITIES) or DEFAULT_QUALITY,
         currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
@@ -136,15 +137,16 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
     )  # fmt: skip
 
 
-def _api_prices(text: str | None, currency: str, exchanger: Exchanger) -> tuple[float, float] | None:
-    """Return the prices of a million input and output tokens; one price is that of both."""
+def _api_prices(text: str | None, currency: str, exchanger: Exchanger) -> tuple[float, float, float] | None:
+    """Return the prices of a million input, output and cached input tokens; one price is that of all."""
     if text is None:
         return None
     prices = [parse_typed_money(part, currency)[0] for part in text.split(",")]
-    if len(prices) > 2:
+    if len(prices) > 3:
         raise invalid_value("api_price", text, msg("wants.api-price"))
     amounts = [float(exchanger.convert(Money(one.amount, exchanger.check(one.currency)), currency)[0].amount) for one in prices]
-    return amounts[0], amounts[-1]
+    inputs, *others = amounts
+    return inputs, others[0] if others else inputs, others[1] if len(others) > 1 else inputs
 
 
 def _run_settings(query: Requirements) -> RunSettings:

@@ -21,6 +21,7 @@ from whichgpu.price.filters import split_names
 from whichgpu.price.own import POWER_PRICE, OwnershipCosts, host_price, owned_gpu_hour
 
 BUY, OWNED = "buy", "owned"  # provider ids of cards to buy and of the user's own machines
+YUAN = "CNY"
 CARDS_PER_BUILD = (1, 2, 4)
 OWNED_SIZES = (1, 2, 4, 8, 16)  # Numbers of GPUs of an owned machine that are used together, in addition to all of them.
 SOLD_IN_MACHINES = ("sxm", "oam", "superchip", "board", "soc")  # GPUs of these form factors cannot be bought as single cards.
@@ -46,12 +47,24 @@ def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_pric
 
 
 def offers_to_buy(
-    catalog: Catalog, day: date, power_price: float, card_prices: Mapping[str, Decimal], exchanger: Exchanger
-) -> tuple[list[Observation], dict[str, CardPrice]]:
-    """Return cards and whole computers on sale on the day as offers, and the price of each GPU in US dollars."""
+    catalog: Catalog, day: date, power_price: float, card_prices: Mapping[str, Decimal], exchanger: Exchanger,
+    in_china: bool = False,
+) -> tuple[list[Observation], dict[str, CardPrice]]:  # fmt: skip
+    """Return cards and whole computers on sale on the day as offers, and the price of each GPU in US dollars.
+
+    Cards with a list price in yuan are sold in China alone; they are offered only `in_china`, or at the user's own price.
+    """
     offers, prices = [], {}
     for gpu in catalog.gpus:
         price = _card_price(gpu, day, card_prices, exchanger)
+        if (
+            price is not None
+            and price.basis == "list"
+            and gpu.launch_price
+            and gpu.launch_price.currency == YUAN
+            and not in_china
+        ):
+            continue
         if price is None:
             continue
         prices[gpu.id] = price

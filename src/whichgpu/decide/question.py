@@ -29,6 +29,7 @@ from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
 from whichgpu.decide.work import SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.price.filters import split_names
 from whichgpu.price.run import RunSettings
 from whichgpu.workload.defaults import validate_workload
@@ -43,6 +44,10 @@ MIN_WORK_SHARE = 0.001  # Share of a deadline that counts as time for work at le
 CARDS_AT_HOME = 2.0  # A desktop takes at most this many cards by default (assumed).
 
 
+# Whether a number of replicas of a simulated configuration, with their scheduler limits, keep a request's objectives at a risk.
+KeepsObjectives = Callable[[WorkloadRequest, Group, Configuration, SchedulerLimits, int, Risk], bool]
+
+
 class EvaluatedQuestion(msgspec.Struct, frozen=True):
     """A question with its offers, and a first, approximate (screened) result of every group of GPUs."""
 
@@ -53,6 +58,7 @@ class EvaluatedQuestion(msgspec.Struct, frozen=True):
     work: Work
     joining: CandidateJoin
     risk: Risk = "even"
+    keeps_objectives: KeepsObjectives | None = None  # simulates the fleet of a leading service as that of a plan, if given
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return the candidates: every offer joined with the result of its group of GPUs."""
@@ -76,7 +82,8 @@ class Question(msgspec.Struct, frozen=True):
         low, high = selection.constraints.span
         replicated = self.modelled and request.workload.rate is not None
         if self.query.buy and self.query.gpus is None:
-            low, high = 1.0, CARDS_AT_HOME if self.modelled and request.workload.generating else 1.0
+            is_text = self.modelled and request.workload.generating and request.shape.is_generative
+            low, high = 1.0, CARDS_AT_HOME if is_text else 1.0  # A picture is made on one card.
         span = (low, high)
         groups = groups_of(
             selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, separate_machines=replicated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.lru import LruCache
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
+from whichgpu.decide.configurations.configuration import MAX_REPLICAS, Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import Cached, group_key, request_key
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
@@ -29,6 +30,7 @@ from whichgpu.workload.workload import Workload
 
 MAX_TRAINING_GROUPS = 24  # Groups refined in training at most: enough for all listed rows (assumed).
 MAX_GROUPS = 40  # Groups refined at most for inference; further groups of a service are not displayed (assumed).
+MAX_ADDED = 4  # At most as many replicas are added to a group whose fleet misses its objectives in a long simulation.
 AHEAD = 32  # This many leading groups get bounds by formulas at once, since they would be refined next.
 
 # Bounded, simulated and completed results of groups of GPUs: a question is often repeated with another ranking or provider.
@@ -131,6 +133,7 @@ class ServingRefiner(Refiner):
     The first pass starts from upper bounds. Every refinement lowers a bound, first by formulas about the group's own steps and
     then by simulation, so no group that was not refined could lead. The second pass starts from simulated rates, and from safe
     rates of other groups, and simulates all other displayed rows (the fastest, the Pareto front), so that rows are comparable.
+    The last pass simulates the leader's fleet with as many requests as that of a plan.
     """
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
@@ -140,6 +143,8 @@ class ServingRefiner(Refiner):
         self._simulator = Simulator(self.request, screened.risk)
         self._key = request_key(self.request), screened.risk
         self._bounded: set[int] = set()
+        self._proven: set[int] | None = None  # groups whose fleet was simulated with many more requests; None before that
+        self._added: Counter[int] = Counter()  # replicas added to groups whose fleet missed its objectives then
         self._ahead = AHEAD
 
     def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
@@ -147,9 +152,13 @@ class ServingRefiner(Refiner):
         yield [_at_rate_bound(one) for one in self.screened.results], listed
         self._ahead = 0
         yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], displayed
+        self._proven = set()
+        yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], lambda _, order: order[:1].tolist()
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return tighter rate bounds for leading groups of GPUs without any; once all have them, return simulated results."""
+        if self._proven is not None:
+            return self._prove(at for at in leading_groups if at not in self._screened([at]))
         left = self._screened(leading_groups)
         if any(at not in self._bounded for at in left):
             first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()
@@ -160,6 +169,37 @@ class ServingRefiner(Refiner):
         simulated = self._cached(self._simulator.simulated, left, self._simulator.prepare)
         self.done |= simulated
         return simulated
+
+    def _prove(self, groups: Iterable[int]) -> dict[int, GroupResult]:
+        """Return groups with one replica more whose fleet misses its objectives if it is simulated as that of a plan."""
+        assert self._proven is not None
+        refined: dict[int, GroupResult] = {}
+        for at in groups:
+            one = self.done.get(at)
+            if at in self._proven or not isinstance(one, Configuration):
+                continue
+            proven = self._cached(self._proven_fleet, {at: one})[at] if self._added[at] < MAX_ADDED else one
+            if proven is one:
+                self._proven.add(at)
+            else:
+                self._added[at] += 1
+                refined[at] = proven
+        self.done |= refined
+        return refined
+
+    def _proven_fleet(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a simulated configuration if its fleet keeps its objectives as a plan's must; else one with a replica more.
+
+        Fleets without objectives, with pipelines or parts of a GPU, or too large to be simulated are returned unchanged.
+        """
+        workload, replicas = self.request.workload, self._simulator.replicas_of(one)
+        limited = workload.ttft_max is not None or workload.tpot_max is not None
+        able = one.simulation is not None and limited and one.parallel.pp == 1 and group.share == 1.0
+        if self.screened.keeps_objectives is None or not able or replicas > MAX_REPLICAS:
+            return one
+        limits, copies = self._simulator.limits_of(group, one), replicas * one.parallel.dp
+        keeps = self.screened.keeps_objectives(self.request, group, one, limits, copies, self.screened.risk)
+        return one if keeps else self._simulator.with_one_more(group, one)
 
     def completed(self, groups: Iterable[int]) -> dict[int, GroupResult]:
         """Return simulated results with the highest request rate that each group sustains, by index of the group of GPUs."""
@@ -178,7 +218,8 @@ class ServingRefiner(Refiner):
         for at, entry in cached.items():
             entry = entry or ((evaluate(self.groups[at], configurations[at]),), (self.request, self.groups[at]))
             _SERVED.put(keys[at], entry)
-            results[at] = entry[0][0]
+            # A result that equals its question is that object itself, also if it was cached for an equal one.
+            results[at] = configurations[at] if entry[0][0] == configurations[at] else entry[0][0]
         return results
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
@@ -189,7 +230,9 @@ class ServingRefiner(Refiner):
 
 
 def _at_rate_bound(one: GroupResult) -> GroupResult:
-    return replace(one, capacity=one.rate_bound) if isinstance(one, Configuration) and one.rate_bound is not None else one
+    if not isinstance(one, Configuration) or one.rate_bound is None:
+        return one
+    return replace(one, capacity=max(each.rate_bound or 0.0 for each in one.layouts))
 
 
 def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:

@@ -16,11 +16,13 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import parse_seconds
 from whichgpu.decide.constraints import Quality, Rank, Risk
 from whichgpu.workload.parallel import LAYOUT_FIELDS
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_ROWS = 1000  # Most candidates one answer may list (assumed).
 POSITIVE_DURATIONS = ("checkpoint_every", "deadline", "duration", "max_age")
 DURATIONS = (*POSITIVE_DURATIONS, "startup", "max_latency")
+MAX_PUE = 10.0  # Largest power usage effectiveness accepted; rooms of 3 are rare (set by judgement).
 MAX_YEARS = 100  # Longest duration accepted.
 YEAR = 365.25 * 86400.0  # seconds
 
@@ -41,8 +43,9 @@ class Requirements(msgspec.Struct, frozen=True):
     near: str | None = None
     max_latency: float | str | None = None
     budget: str | None = None
-    api_price: str | None = None  # prices of a million input and output tokens at an API: "0.6usd,0.9usd", or one for both
+    api_price: str | None = None  # prices at an API of a million input, output and cached input tokens: "0.6usd,0.9usd"
     max_power: float | str | None = None  # most watts of GPUs at their power limit and of their machines
+    pue: float | None = None  # power usage effectiveness: power of the room over that of its machines
     deadline: float | str | None = None
     rank: Rank | None = None
     risk: Risk | None = None
@@ -86,6 +89,13 @@ def _text(name: str, value: Any) -> str:
     return "true" if value is True else str(value)
 
 
+def states_limits_only(parsed: ParsedWorkload, query: Requirements) -> bool:
+    """Return whether a question states what a service may cost an hour or month, or draw, but not whom it serves."""
+    has_load = {"rate", "batch"} & parsed.user_fields or query.mode is not None or query.people is not None
+    has_limit = query.max_power is not None or "/" in (query.budget or "")
+    return has_limit and not has_load and not query.buy
+
+
 def check_requirements(query: Requirements) -> None:
     """Raise an error if a value is out of range or two of them contradict each other."""
     if query.max_latency is not None and query.near is None:
@@ -96,6 +106,8 @@ def check_requirements(query: Requirements) -> None:
         raise invalid_value("gpus", f"{query.gpus[1]:g}", msg("wants.counts"))
     if query.idle is not None and not 0 <= query.idle < 1:
         raise invalid_value("idle", query.idle, msg("wants.share-below-one"))
+    if query.pue is not None and not 1 <= query.pue <= MAX_PUE:
+        raise invalid_value("pue", query.pue, msg("wants.pue"))
     if query.limit is not None and not 1 <= query.limit <= MAX_ROWS:
         raise invalid_value("limit", query.limit, msg("wants.whole", low=1, high=f"{MAX_ROWS:,}"))
     for name in DURATIONS:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.denoisers import counts_steps, makes_videos, pipeline_of
+from whichgpu.workload.denoisers import counts_steps, denoiser, makes_videos, pipeline_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 # Default amounts of a run (assumed): tokens of training and of fine-tuning, images of ImageNet, answers, images classified,
 # pictures made.
 TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, SAMPLES, PICTURES = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6, 1000.0
+TUNED_PICTURES = 10_000.0  # Default pictures shown to a picture model in fine-tuning, such as 100 a hundred times (assumed).
 SERVICE_RATE = 1.0  # Default requests per second (assumed).
 # Default seconds between tokens: about 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a minute).
 SERVICE_TPOT = 0.1
@@ -50,7 +51,8 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
         return Work(epoch * epochs, unit, None, False, epoch if workload.training else None)
     if workload.traits.offline:
         return Work((PICTURES if pictures else ANSWERS if language else SAMPLES) * length, unit, None, True)
-    epoch = (FINETUNE_TOKENS if workload.traits.finetuning else TRAIN_TOKENS) if language else IMAGES
+    images = TUNED_PICTURES if workload.traits.finetuning and denoiser(shape) else IMAGES
+    epoch = (FINETUNE_TOKENS if workload.traits.finetuning else TRAIN_TOKENS) if language else images
     return Work(epoch * epochs, unit, None, True, None if language and not workload.epochs else epoch)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.figure import Basis
-from whichgpu.base.files import read_regular_file, user_folder, write_atomically
+from whichgpu.base.files import data_folder, read_regular_file, write_atomically
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
@@ -26,8 +26,8 @@ _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 
 def records_folder() -> Path | None:
     """Return the folder of the user's measurement records; None if there is no home directory."""
-    folder = user_folder("XDG_DATA_HOME", ".local/share")
-    return folder / "whichgpu" / "records" if folder else None
+    folder = data_folder()
+    return folder / "records" if folder else None
 
 
 def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:

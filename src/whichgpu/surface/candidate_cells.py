@@ -19,7 +19,8 @@ MAX_MEASURED_COST = 2.0  # A measured candidate is named if it costs at most thi
 CLEARLY_SAFER = 0.05  # A candidate that is this much likelier than the answer to keep its limits is named (assumed).
 # Reasons that name a candidate which costs less than the answer.
 CHEAPER_REASONS = (
-    "because.tie-measured", "because.tie-roomier", "because.stale-cheaper", "because.risky-cheaper", "because.tight-cheaper",
+    "because.tie-measured", "because.tie-roomier", "because.stale-cheaper", "because.stale-spot", "because.risky-cheaper",
+    "because.tight-cheaper",
 )  # fmt: skip
 SHORT_TERMS = {"reserved-1y": "1y", "committed-1y": "1y", "reserved-3y": "3y", "committed-3y": "3y"}  # ends of message ids
 MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's currency, are not displayed.

@@ -11,21 +11,30 @@ _SHORT_TIME = r"(\d+(?:\.\d+)? ?(?:ms|milliseconds?|s|secs?|seconds?)\b|an? seco
 _LONG_TIME = r"(\d+(?:\.\d+)? ?(?:h|hours?|d|days?|w|weeks?|months?|y|years?)\b|an? (?:hour|day|week|month|year)\b)"
 _PAIR = r"(?= ?/ ?\d[\d,]*k?(?: tokens?)?\b)"  # Before the output tokens of "1000/300 tokens".
 _AT_MOST = r"(?:(?:under|below|within|at most|less than|up to|max(?:imum)?|<=?|≤) ?)?"
+_AT_LEAST = r"(?:\b(?:at|with) )?(?:\b(?:at least|least|minimum|over|more than) )?"
 _IS = r"[ :=]*(?:(?:of|is|under|below|within|at most|less than|up to|max(?:imum)?|<=?|≤) ?)*"
 _EACH = "(?:(?:/|an?|per|each|between) ?)?(?:output )?"
-_REQUESTS_A_SECOND = "(?:requests?|req|queries)(?: ?/ ?| an? | per )s(?:ec(?:ond)?)?"
+_REQUESTS = "(?:requests?|req|queries|messages)(?: ?/ ?| an? | per )"
+_REQUESTS_A_SECOND = f"{_REQUESTS}s(?:ec(?:ond)?)?"
 _INPUTS = "(?:prompts?|inputs?|contexts?|sequences?)"
 _OUTPUTS = "(?:answers?|outputs?|repl(?:y|ies)|responses?)"
 _THEN_OUT = r"[\d,k]* (?:tokens? )?out\b"  # The rest of a number of output tokens.
 _TOKENS_IN = rf"tokens? in(?! (?:\d(?!{_THEN_OUT})|an? ))"  # Not those read in a time, as in "tokens in 90 days".
-_PROMPTS = "(?:prompts|requests|samples|documents|docs|texts|questions)"
+_PROMPTS = (
+    "(?:prompts|requests|samples|documents|docs|texts|questions|pages|sentences|articles|emails|reviews|tickets|paragraphs"
+    "|chunks)"
+)
 _YEAR = r"\b(?:back in|in|as of|of|from|an?) (20[012]\d)\b(?: (?:prices?|budget)\b(?: of\b)?|(?! ?\w))"
 _API_PRICE = (
     r"(?:\ban? )?(?:\bapi )?(?:\b(?:at|for|of) )?\$?(\d+(?:\.\d+)?) ?(?:\$|usd|dollars?)? ?(?:an?|per|/) ?(?:1 ?)?m(?:illion)? "
     r"(?:input |output )?tokens\b"
 )
-_MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members)"
+_PICTURES = "pictures|images|photos"
+MEMBERS = "(?:people|users|persons|employees|colleagues|developers|engineers|members|customers|clients|students)"
+_PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds; a month is written mo
 _FACTORS = {"k": 10**3, "t": 10**12, "m": 10**6, "b": 10**9}
+
+AUDIO = "(?:audio|speech|recordings?|podcasts?|calls?|meetings?|lectures?|interviews?)"
 
 READ = "\0"  # Replaces in the text what has been read.
 RUNS = frozenset({"train", "finetune", "batch", "images", "embed"})  # Tasks that end.
@@ -56,7 +65,26 @@ def _whole(text: str) -> str:
 
 
 def _per_second(text: str) -> str:
-    return f"{_whole(text)}/s"
+    """Return a request rate per second.
+
+    >>> _per_second("5"), _per_second("600 requests per minute"), _per_second("86,400 queries a day")
+    ('5/s', '10/s', '1/s')
+    """
+    period = re.search(r"(?:/|an?|per) ?(minute|min|hour|day|week|month)$", text)
+    unit = "" if not period else "mo" if period[1] == "month" else period[1][0]
+    seconds = 365 * 86400 / 12 if unit == "mo" else _PERIODS.get(unit, 1)
+    number = re.match(_NUMBER, text)
+    assert number
+    return f"{float(_whole(number[1])) / seconds:.4g}/s"
+
+
+def _pace(tokens: str) -> str:
+    """Return the time between tokens at a number of tokens a second.
+
+    >>> _pace("20")
+    '50ms'
+    """
+    return f"{1000 / float(_whole(tokens)):.4g}ms"
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -118,8 +146,10 @@ RULES = (
     _rule("tpot_max", SERVICES, rf"{_AT_MOST}{_SHORT_TIME} ?{_EACH}(?:tokens?|tpot)\b", _time),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?{_REQUESTS_A_SECOND}\b", _per_second),
     _rule("rate", frozenset({"serve"}), rf"(?:\bat )?{_NUMBER} ?(?:rps|qps)\b", _per_second),
-    _rule("samples", frozenset({"batch"}), rf"{_NUMBER} hours? of (?:audio|speech|recordings?)\b", _windows),
-    _rule("samples", frozenset({"batch", "embed"}), rf"{_NUMBER} {_PROMPTS}\b", _count),
+    _rule("rate", frozenset({"serve"}), rf"(?:\bat )?({_NUMBER} {_REQUESTS}(?:minute|min|hour|day|week|month))\b", _per_second),
+    _rule("tpot_max", SERVICES, rf"{_AT_LEAST}{_NUMBER} (?:tokens?|tok) ?(?:/|per|an?) ?s(?:ec(?:ond)?)?\b", _pace),
+    _rule("samples", TRAINING | {"batch"}, rf"{_NUMBER} hours? of (?:\w+ )?{AUDIO}\b", _windows),
+    _rule("samples", frozenset({"batch", "embed"}), rf"{_NUMBER} (?:[a-z]+ )?{_PROMPTS}\b", _count),
     _rule("seq_in", TEXTS, rf"{_NUMBER}{_PAIR}", _whole),
     _rule("seq_out", TEXTS, rf"{READ} +/ ?{_NUMBER}(?: tokens?\b)?", _whole),
     _rule("seq_in", TEXTS - TRAINING, rf"{READ} +(?:of|with|,) {_NUMBER}[ -]tokens?\b(?! (?:out|answers?))", _whole),
@@ -131,22 +161,24 @@ RULES = (
     _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),
     _rule("epochs", TRAINING, rf"{_NUMBER} epochs?\b", _whole),
     _rule("steps", TRAINING, rf"{_NUMBER} (?:training )?steps\b", _whole),
-    _rule("batch", frozenset({"serve"}), rf"{_NUMBER} (?:concurrent|simultaneous) (?:{_MEMBERS}|requests|chats)\b", _whole),
-    _rule("people", frozenset({"serve"}), rf"\bteam of {_NUMBER}(?: {_MEMBERS}\b)?", _whole),
-    _rule("people", frozenset({"serve"}), rf"{_NUMBER} {_MEMBERS}\b", _whole),
+    _rule("batch", frozenset({"serve"}), rf"{_NUMBER} (?:concurrent|simultaneous) (?:{MEMBERS}|requests|chats)\b", _whole),
+    _rule("people", frozenset({"serve"}), rf"\bteam of {_NUMBER}(?: {MEMBERS}\b)?", _whole),
+    _rule("people", frozenset({"serve"}), rf"{_NUMBER} (?:(?:daily|active|monthly|regular) )*{MEMBERS}\b", _whole),
     _rule("max_power", ALL - {"fit"}, rf"{_AT_MOST}\b(\d+(?:\.\d+)? ?(?:kw|watts?|w)\b)(?: of power)?", _power),
     _rule("deadline", RUNS, rf"\b(?:in|within|under|less than|at most) {_LONG_TIME}", _time),
+    _rule("deadline", RUNS, r"\b(?:for|over|in|within|on) (?:a|the|1) (weekend)\b", lambda _: "2d"),
     _rule("duration", SERVICES, rf"\bfor {_LONG_TIME}", _time),
     _rule("duration", SERVICES, rf"{_LONG_TIME} of\b", _time),
     _rule("duration", SERVICES, r"\b(?:all|the whole) (year)\b(?:[ -](?:round|long))?", lambda _: "1y"),
     _rule("image", frozenset({"images"}), r"(?:\b(?:of|at|in) )?\b(\d{3,4}) ?(?:[x×] ?\1\b|²|\^2)(?: ?(?:px|pixels?)\b)?", str),
     _rule("image", frozenset({"images"}), r"(?:\b(?:of|at|in) )?\b(\d{3,4}) ?(?:px|pixels?)\b", str),
-    _rule("samples", frozenset({"images"}), rf"{_NUMBER}[ {READ}]+(?:pictures|images|photos|prompts|samples)\b", _count),
-    _rule("samples", TRAINING, rf"{_NUMBER} (?:pictures|images|samples|examples|documents)\b", _count),
+    _rule("samples", frozenset({"images"}), rf"{_NUMBER}[ {READ}]+(?:{_PICTURES}|videos|clips|prompts|samples)\b", _count),
+    _rule("samples", TRAINING, rf"{_NUMBER} (?:{_PICTURES}|samples|examples|documents)\b", _count),
     _rule("deadline", frozenset({"batch", "images"}), rf"{READ} +(?:an?|per|each|every|/) ?(hour|day|week|month)\b", _one),
     _rule("term", RUNS, r"(?:\b(?:on|as|with) )?\b(spot)\b(?: (?:instances?|machines?))?", str),
     _rule("as_of", ALL, _YEAR, lambda year: f"{year}-07-01"),
     _rule("min_memory", ALL - {"fit"}, r"\b(\d+) ?gb (?:of )?(?:v?ram|memory|gpu|card)\b", lambda n: f"{n}GB"),
+    _rule("min_memory", ALL - {"fit"}, r"\b(\d+) ?gb\b(?= \w+ (?:gpu|card)\b)", lambda n: f"{n}GB"),
     _rule("gpus", ALL, rf"{_NUMBER} (?:gpus?|cards?)\b", _whole),
     _rule("batch", ALL, rf"\bbatch(?: size)?(?: of)? {_NUMBER}", _whole),
     _rule("precision", ALL, r"\b(?:in |at )?(fp32|tf32|bf16|fp16|fp8|int8|int4|nvfp4|mxfp4)\b", str),

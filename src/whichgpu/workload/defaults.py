@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -119,6 +119,11 @@ def echo(workload: Workload, user_fields: Collection[str]) -> dict[str, Any]:
     values = {name: getattr(workload, name) for name in FIELDS}
     written = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
     return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in user_fields]}
+
+
+def from_echo(request: Mapping[str, Any]) -> Workload:
+    """Return the workload of an echoed request: the inverse of `echo`."""
+    return Workload(**{name: KINDS[name].read(request[name]) for name in FIELDS if request[name] is not None})
 
 
 def _precision(workload: Workload, shape: Shape) -> str:

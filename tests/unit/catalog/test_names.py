@@ -100,7 +100,7 @@ def test_processors_regions_and_providers(catalog: Catalog) -> None:
     assert {region.country for region in find_regions(catalog, "Seoul")} == {"KR"}
     assert {region.region for region in find_regions(catalog, "us-east-1")} == {"us-east-1"}
     assert find_provider(catalog, "AWS") == "aws"
-    for find, name in ((find_cpus, "itanium"), (find_regions, "atlantis"), (find_provider, "acme")):
+    for find, name in ((find_cpus, "itanium"), (find_regions, "atlantis"), (find_regions, "$(id)"), (find_provider, "acme")):
         with pytest.raises(UnknownName):
             find(catalog, name)
 

@@ -46,6 +46,16 @@ def test_one_user_learns_how_many_requests_a_month_buys(catalog: Catalog) -> Non
     assert requests == pytest.approx(own / (1000 * 0.1 + 100 * 0.2) * 1e6, rel=0.06)
 
 
-def test_three_prices_are_refused(catalog: Catalog) -> None:
+def test_cached_inputs_have_a_price_of_their_own(catalog: Catalog) -> None:
+    query = Requirements(gpu="L4", api_price="0.1usd,0.2usd,0.01usd", term="on-demand")
+    fields: dict[str, Any] = {"seq_in": 1000, "seq_out": 100, "rate": 1.0, "prefix_hit": 0.5}
+    answer = recommend("serve", "llama-3.2-1b", query, date(2026, 8, 1), catalog, own=False, **fields)
+    service, cached = (one for one in answer.left_out if one.id.startswith("recommend.api-"))
+    request = (500 * 0.1 + 500 * 0.01 + 100 * 0.2) / 1e6
+    assert float(str(service.values["cost"])) == pytest.approx(request * MONTH_SECONDS, rel=0.01)
+    assert (cached.id, cached.values["share"]) == ("recommend.api-cached", "50%")
+
+
+def test_four_prices_are_refused(catalog: Catalog) -> None:
     with pytest.raises(UsageError):
-        compared(catalog, "serve", "1,2,3")
+        compared(catalog, "serve", "1,2,3,4")

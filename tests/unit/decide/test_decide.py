@@ -76,6 +76,13 @@ def test_how_much_there_is_to_do(catalog: Catalog, request_: dict[str, Any], amo
     assert (work.amount, work.unit, work.assumed) == (amount, unit, False)
 
 
+def test_fine_tuning_a_picture_model_is_no_pass_over_imagenet(catalog: Catalog) -> None:
+    shape = find_model("stable-diffusion-xl", catalog)
+    request_ = {"task": "finetune", "model": "stable-diffusion-xl", "lora_rank": 16}
+    work = work_of(fill_defaults(from_object(request_).workload, shape), shape, None)
+    assert (work.amount, work.unit, work.assumed) == (10_000, "samples", True)
+
+
 def test_unknown_billing_is_by_the_hour() -> None:
     assert billing_on("nobody", DAY).granularity == 3600
 

@@ -31,6 +31,14 @@ def test_every_candidate_draws_at_most_the_limit(catalog: Catalog) -> None:
     assert "because.power" in {reason.id for reason in answer.answer.because}
 
 
+def test_the_power_of_the_room_counts(catalog: Catalog) -> None:
+    query = Requirements(max_power="0.6kW", pue=1.5, gpu="RTX 4090,L4,H100")
+    answer = recommend("finetune", "llama-3.1-8b", query, date(2026, 8, 1), catalog, own=False, qlora=True)
+    assert {one.gpu for one in answer.candidates} == {"l4"}  # 1.5 times 222 W; of an H100 NVL 825 W
+    assert answer.answer.watts == 1.5 * (72 + HOST_WATTS)
+    assert "because.power-room" in {reason.id for reason in answer.answer.because}
+
+
 def test_a_power_too_low_for_any_candidate_is_relaxed_to_the_least_that_suffices(catalog: Catalog) -> None:
     with pytest.raises(NoAnswer) as caught:
         finetuned(catalog, 100.0)

@@ -8,8 +8,10 @@ from functools import cache
 import pytest
 
 from whichgpu.api.recommend.recommend import recommend
+from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.own_offers import offers_to_buy
 from whichgpu.decide.requirements import Requirements
 
 DAY = date(2026, 11, 17)
@@ -80,3 +82,11 @@ def test_a_month_of_bought_cards_is_that_of_the_hours_they_work(catalog: Catalog
     assert float(best.cost_per_month.amount) == pytest.approx(float(best.cost_per_hour.amount) * 730 * 0.5, rel=1e-3)
     assert float(best.cost.amount) == pytest.approx(float(best.cost_per_month.amount), rel=0.01)
     assert any("2x" in str(one) and "together" in str(one) for one in chat_at_home(catalog).left_out)
+
+
+def test_cards_sold_in_china_alone_are_offered_there_or_if_named(catalog: Catalog) -> None:
+    exchanger = Exchanger(DAY, catalog.exchange)
+    (_, abroad), (_, there) = (offers_to_buy(catalog, DAY, 0.15, {}, exchanger, in_china) for in_china in (False, True))
+    assert "rtx-5090-d" not in abroad
+    assert "rtx-5090-d" in there
+    assert "rtx-5090" in abroad

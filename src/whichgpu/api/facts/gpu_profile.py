@@ -12,6 +12,7 @@ from whichgpu.api.facts.fit_grid import FitLine, fit_line
 from whichgpu.api.facts.relative_speed import RelativeAnswer, relative, relative_to
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Fact, Message, msg
+from whichgpu.base.units import significant
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -24,7 +25,8 @@ COMMON_MODELS = (
 )  # fmt: skip
 NEIGHBOURS = 3  # GPUs faster and GPUs slower that are listed.
 RANKED = ("memory_bytes", "memory_bandwidth", "peaks.bf16", "peaks.fp16", "peaks.fp8", "link.bandwidth")
-PEERS_YEARS = 5  # GPUs of the same segment launched within this many years are compared (assumed).
+NARROW_FLOATS = ("fp8", "fp6", "fp4")  # Precisions below 16 bits that not every recent GPU has units for.
+PEERS_YEARS = 2  # GPUs of the same segment launched within this many years are compared (assumed).
 STRONG, WEAK = 0.75, 0.25  # Shares of peers above which a figure is a strength, and below which it is a weakness (assumed).
 MIN_PEERS = 8  # Fewer GPUs are no crowd to rank a GPU in (assumed).
 
@@ -45,9 +47,9 @@ def gpu_profile(name: str, catalog: Catalog, lookups: LookupCache) -> GpuProfile
     model_ids = {model.id for model in catalog.models}
     lines = tuple(fit_line(model, gpu, lookups) for model in COMMON_MODELS if model in model_ids)
     shares = dict(_shares(gpu, catalog.gpus))
-    strengths = tuple(_ranked("gpu.strong", name, share) for name, share in shares.items() if share >= STRONG)
+    strong = tuple(_ranked("gpu.strong", name, share) for name, share in shares.items() if share >= STRONG)
     weak = tuple(_ranked("gpu.weak", name, 1 - share) for name, share in shares.items() if share <= WEAK)
-    return GpuProfile(gpu, _speed(gpu, catalog), lines, strengths, (*weak, *_cautions(gpu)))
+    return GpuProfile(gpu, _speed(gpu, catalog), lines, (*strong, *_features(gpu, catalog.gpus)), (*weak, *_cautions(gpu)))
 
 
 def _ranked(id: str, field: str, share: float) -> Message:
@@ -85,17 +87,32 @@ def speed_scores(catalog: Catalog) -> dict[str, float]:
     return {row.gpu: exp(sum(log(figure.value) for figure in row.relative.values()) / count) for row in rows}
 
 
-def _shares(gpu: Gpu, gpus: Sequence[Gpu]) -> Iterator[tuple[str, float]]:
-    """Yield facts of a GPU with the share of its peers that have less; one without the fact counts as having less."""
+def _peers(gpu: Gpu, gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return the GPUs of the same segment launched at about the same time; none if there are too few to rank a GPU in."""
     year = int(gpu.launch_date[:4])
     peers = [
         one
         for one in gpus
         if one.segment == gpu.segment and one.id != gpu.id and abs(int(one.launch_date[:4]) - year) <= PEERS_YEARS
     ]
-    if len(peers) < MIN_PEERS:
-        return
-    for name in RANKED:
+    return peers if len(peers) >= MIN_PEERS else []
+
+
+def _features(gpu: Gpu, gpus: Sequence[Gpu]) -> Iterator[Message]:
+    """Yield strengths besides large figures: low power, precisions below 16 bits, and division into instances."""
+    powers = [one.tdp_watts for one in _peers(gpu, gpus) if one.tdp_watts]
+    if gpu.tdp_watts and powers and (share := sum(one > gpu.tdp_watts for one in powers) / len(powers)) >= STRONG:
+        yield msg("gpu.low-power", watts=significant(gpu.tdp_watts), share=f"{share:.0%}")
+    if precisions := tuple(one for one in NARROW_FLOATS if one in gpu.supports):
+        yield msg("gpu.narrow-floats", names=precisions)
+    if gpu.mig_instances:
+        yield msg("gpu.mig", n=gpu.mig_instances)
+
+
+def _shares(gpu: Gpu, gpus: Sequence[Gpu]) -> Iterator[tuple[str, float]]:
+    """Yield facts of a GPU with the share of its peers that have less; one without the fact counts as having less."""
+    peers = _peers(gpu, gpus)
+    for name in RANKED if peers else ():
         own = _fact(gpu, name)
         if own is not None:
             yield name, sum((_fact(one, name) or 0) < own for one in peers) / len(peers)
@@ -110,10 +127,12 @@ def _fact(gpu: Gpu, name: str) -> float | None:
 
 
 def _cautions(gpu: Gpu) -> Iterator[Message | Fact]:
-    """Yield what to watch out for: model_ids deviations, missing precisions, and frameworks that no longer support the GPU."""
+    """Yield what to watch out for: known deviations, missing precisions, and frameworks that no longer support the GPU."""
     yield from map(Fact, gpu.quirks)
     if "bf16" not in gpu.supports:
         yield msg("gpu.no-bf16")
+    elif "fp8" not in gpu.supports:
+        yield msg("gpu.no-fp8")
     software = gpu.software
     if software is None:
         return

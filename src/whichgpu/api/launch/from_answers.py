@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.base.version import __version__
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.longest_context import longest_context
+from whichgpu.decide.launch.disk import download_bytes
+from whichgpu.decide.launch.engine_lines.context import served_context
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.targets import LaunchPlan
+from whichgpu.estimate.fit import required_memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.inference import host_weight_bytes
+from whichgpu.estimate.usable import usable_bytes
+from whichgpu.workload.decoding.offload import OffloadValue
 from whichgpu.workload.decoding.speculative import Speculative, SpeculativeValue
+from whichgpu.workload.defaults import from_echo
+from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parallel import Parallel
+from whichgpu.workload.shapes import Shape, Transformer
 
 if TYPE_CHECKING:  # Answers of other commands are slow to import, and only their names are needed.
     from whichgpu.api.workloads.estimate import EstimateAnswer
@@ -40,6 +53,7 @@ def estimate_plan(answer: EstimateAnswer, lookups: LookupCache, request: Mapping
     overrides = {name: request.get(name) for name in ("max_sequences", "max_batched_tokens", "memory_share")}
     limits = serving.limits if serving else None
     sequences = overrides["max_sequences"] or (limits.max_sequences if limits else _sequences(echo, echo["batch"], parallel))
+    sequences = int(sequences) if sequences else None
     tokens = overrides["max_batched_tokens"] or (limits.max_batched_tokens if limits else None)
     options = _options(
         echo,
@@ -47,9 +61,9 @@ def estimate_plan(answer: EstimateAnswer, lookups: LookupCache, request: Mapping
         echo["gpu"],
         parallel,
         gpus_per_copy=echo["gpus"],
-        max_num_seqs=int(sequences) if sequences else None,
+        max_num_seqs=sequences,
         max_num_batched_tokens=int(tokens) if tokens else None,
-        max_model_len=None if any(name in request for name in VARYING_LENGTHS) else _context(echo),
+        **_context(echo, lookups, echo["gpu"], parallel, sequences, any(name in request for name in VARYING_LENGTHS)),
         memory_share=float(overrides["memory_share"] or 0) or None,
         nodes=echo["nodes"],
     )
@@ -75,7 +89,7 @@ def fit_plan(answer: FitAnswer, lookups: LookupCache, day: str) -> LaunchPlan | 
         parallel,
         gpus_per_copy=echo["gpus"],
         max_num_seqs=batch,
-        max_model_len=_context(echo),
+        **_context(echo, lookups, row.gpu, parallel, batch),
         nodes=echo["nodes"],
     )
     memory = f"memory {format_memory(row.needed)} of {format_memory(row.usable)} a GPU"
@@ -100,7 +114,7 @@ def candidate_plan(answer: RecommendAnswer, lookups: LookupCache) -> LaunchPlan:
         gpus_per_copy=max(1, int(best.gpus) // best.copies),
         max_num_seqs=max(1, best.batch // best.parallel.dp),
         max_num_batched_tokens=best.max_batched_tokens,
-        max_model_len=answer.context or _context(echo),
+        **_context(echo, lookups, best.gpu, best.parallel, best.batch // best.parallel.dp),
         provider=best.provider,
         instance=best.instance,
         region=best.region,
@@ -159,7 +173,8 @@ def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: 
         "max_num_batched_tokens": None,
     }
     values["memory_share"] = values.get("memory_share") or share
-    model, published = repository_of(echo["model"], catalog), lookups.shape(echo["model"]).native
+    shape = lookups.shape(echo["model"])
+    model, published = repository_of(echo["model"], catalog), shape.native
     checkpoint = None if published else quantised_checkpoint(echo["model"], echo["precision"], echo["engine"], catalog)
     return LaunchOptions(
         group=file_name(f"{model.rpartition('/')[2]}-{variant.id}"),
@@ -178,8 +193,10 @@ def _options(echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: 
         earlier=earlier_releases(catalog.engines, variant),
         releases=known_releases(catalog.engines, variant),
         vendor=variant.vendor,
+        architecture=variant.architecture,
         has_bf16="bf16" in variant.supports,
-        request_length=None if values["max_model_len"] is None else _context(echo),
+        download_bytes=download_bytes(shape, echo["precision"], checkpoint),
+        **_offload(echo, shape, parallel),
         **(defaults | values),
     )
 
@@ -206,12 +223,42 @@ def header(echo: Mapping[str, Any], day: str, what: str, figures: list[str]) -> 
 
 
 def _sequences(echo: Mapping[str, Any], batch: int, parallel: Parallel) -> int | None:
-    """Return the sequences of one data-parallel rank; None, the engine's own limit, if the batch of one is only a default."""
-    return None if batch == 1 and "batch" in echo["defaults"] else max(1, batch // parallel.dp)
+    """Return the sequences of one data-parallel rank; None, the engine's own limit, if a batch of one is only a default."""
+    return None if batch <= parallel.dp and "batch" in echo["defaults"] else max(1, batch // parallel.dp)
 
 
-def _context(echo: Mapping[str, Any]) -> int:
-    return sum(int(echo[name] or 0) for name in LENGTHS)
+def _offload(echo: Mapping[str, Any], shape: Shape, parallel: Parallel) -> dict[str, Any]:
+    """Return the options for weights in host memory, and the model's layers."""
+    offload = OffloadValue().read(echo["offload"]) if echo["offload"] else None
+    if offload is None or not isinstance(shape, Transformer):
+        return {"layers": getattr(shape, "layers", 0)}
+    shards = parallel.pp * (expert_shards(parallel) if shape.experts else parallel.tp)
+    size = host_weight_bytes(offload, shape, echo["precision"]) // shards
+    return {"layers": shape.layers, "offload": offload, "host_weight_bytes": size}
+
+
+def _context(
+    echo: Mapping[str, Any], lookups: LookupCache, gpu: str, parallel: Parallel, sequences: int | None, varies: bool = False
+) -> dict[str, Any]:
+    """Return the longest context of a server, the part of it that fits for all sequences at once, and why.
+
+    If the lengths of requests vary (`varies`), it is all that the model allows or the KV cache holds.
+    """
+    (variant, *_) = find_gpus(lookups.catalog, gpu)
+    workload = replace(from_echo(echo), parallel=parallel, batch=parallel.dp, micro_batch=None)
+    shape = lookups.shape_for(workload)
+    limit, needed = getattr(shape, "max_context", 0), sum(int(echo[name] or 0) for name in LENGTHS)
+    cache_limit = longest_context(workload, shape, variant)
+    if varies:
+        return {
+            "max_model_len": cache_limit if cache_limit and cache_limit < limit else None,
+            "context_reason": f"Context: {cache_limit} tokens fit.",
+        }
+    served = served_context(needed, limit, cache_limit)
+    longer = replace(workload, seq_in=served.tokens - (workload.seq_out or 0), batch=(sequences or 1) * parallel.dp)
+    fits = required_memory(estimate_memory(longer, shape, variant), longer).high <= usable_bytes(variant, longer)
+    reserved = served.tokens if fits else needed
+    return {"max_model_len": served.tokens, "request_length": reserved, "context_reason": served.reason}
 
 
 def figure_text(name: str, figure: Figure | None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.api.context import Context
 from whichgpu.api.launch.from_answers import (
     chosen_values,
@@ -23,6 +25,9 @@ from whichgpu.decide.launch.diffusers_script import Pictures
 from whichgpu.decide.launch.models import file_name, pytorch_image, repository_of
 from whichgpu.decide.launch.picture_targets import PicturePlan
 from whichgpu.decide.launch.placement import Placement
+from whichgpu.estimate.memory.pipeline import part_bytes
+from whichgpu.price.run import STARTUP
+from whichgpu.workload.defaults import from_echo
 from whichgpu.workload.denoisers import denoiser
 from whichgpu.workload.shapes import TracedShape
 
@@ -55,7 +60,8 @@ def picture_plan(
     figures = [figure_text("time", answer.time), figure_text("throughput", answer.throughput)]
     figures += [f"memory {memory_text(answer.memory_device)} of {format_memory(answer.usable or 0)} a GPU"]
     figures += [f"evidence: {answer.tier}"] if answer.tier else []
-    return _plan(echo, shape, context, day, figures, gpu=echo["gpu"], max_seconds=answer.run.time.high if answer.run else None)
+    limit = answer.run.time.high + STARTUP if answer.run else None
+    return _plan(echo, shape, context, day, figures, gpu=echo["gpu"], max_seconds=limit)
 
 
 def _recommended(answer: RecommendAnswer, shape: TracedShape, context: Context) -> PicturePlan:
@@ -97,5 +103,15 @@ def _plan(
         variant.id, variant.vendor, nodes, max(1, gpus // nodes), values.pop("provider", ""), values.pop("instance", ""),
         values.pop("region", ""), values.pop("is_spot", False),
     )  # fmt: skip
+    parts = part_bytes(replace(from_echo(echo), precision="bf16"), shape, shape.pipeline)
     name = file_name(f"{model.rpartition('/')[2]}-{variant.id}")
-    return PicturePlan(name, pictures, place, pytorch_image(variant), header=lines, notes=tuple(other), **values)
+    return PicturePlan(
+        name,
+        pictures,
+        place,
+        pytorch_image(variant),
+        header=lines,
+        notes=tuple(other),
+        download_bytes=sum(parts.values()),
+        **values,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpu, gpus_named
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.model import model_key
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import load_calibration
@@ -28,11 +29,11 @@ from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile
 from whichgpu.measure.physics import MAX_CASES, find_problems
 from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, StepResult, with_digest
 from whichgpu.workload.config_files.model_names import model_of
+from whichgpu.workload.models import own_name
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
 
 # Fields of the user's estimate that describe how the load test was run.
 CLAIM_FIELDS = ("model", "engine", "precision", "kv_precision", "attention", "image", "memory_format", "year", "batch")
-OWN_FIELDS = ("engine", "precision")  # What an engine's own benchmark knows better than the user.
 
 
 def is_load_test_file(path: Path, is_described: bool) -> bool:
@@ -68,7 +69,8 @@ def import_load_tests(
     lookups = lookup_cache(catalog, own=False)
     steps: list[StepResult] = []
     left_out: list[LeftOut] = []
-    day = max((test.day for test in tests if test.day), default=today.isoformat())
+    plausible = (test.day for test in tests if test.day and test.day <= today.isoformat())
+    day = max(plausible, default=today.isoformat())
     for place, test in enumerate(tests, start=1):
         name = f"{test.tool} {place}"
         try:
@@ -76,7 +78,7 @@ def import_load_tests(
         except WhichGpuError as problem:
             left_out.append(LeftOut(name, problem.message))
             continue
-        record = Record(day, MeasuredMachine(gpu.id), (), (step,))
+        record = Record(test.day or day, MeasuredMachine(gpu.id), (), (step,))
         problems = find_problems(record, catalog, today)
         if problems:
             left_out.append(LeftOut(name, problems[0]))
@@ -137,15 +139,24 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
     if claim is not None and (claim.workload.gpus or 1) > 1:
         raise UsageError("load-test-gpus", msg("error.load-test-gpus"), msg("hint.load-test"))
     model = stated.pop("model", None) or _model(test.model, catalog)
-    measured, claimed = model_of(test.model or "", catalog), model_of(model, catalog) if isinstance(model, str) else None
-    if measured and claimed and measured.id != claimed.id:
-        raise UsageError("load-test-model", _is_of_another(test.model or "", claimed.id), msg("hint.load-test"))
+    if test.model and not _is_same_model(test.model, model, catalog):
+        name = model if isinstance(model, str) else own_name(model)
+        raise UsageError("load-test-model", _is_of_another(test.model, name[:80]), msg("hint.load-test-model"))
     fields = {"engine": test.engine, "precision": test.precision, "batch": test.batch, "seq_in": test.seq_in}
-    for name in OWN_FIELDS if test.is_own else ():
+    for name in test.certain:
         if fields[name] and stated.get(name, fields[name]) != fields[name]:
             raise UsageError("load-test-model", _is_of_another(str(fields[name]), stated[name]), msg("hint.load-test"))
     own = {name: value for name, value in fields.items() if value is not None and (name not in stated or name == "batch")}
     return {"task": test.task, "model": model, **stated, **own}
+
+
+def _is_same_model(measured: str, claimed: str | Mapping[str, Any], catalog: Catalog) -> bool:
+    """Whether a file's name for its model may be that of the user's model: both built in, or of the same last part."""
+    name = (claimed if isinstance(claimed, str) else own_name(claimed)).removeprefix("hf:").removesuffix("/config.json")
+    built_in, user_model = model_of(measured, catalog), model_of(name, catalog)
+    if built_in and user_model:
+        return built_in.id == user_model.id
+    return model_key(measured.rpartition("/")[2]) == model_key(name.rpartition("/")[2])
 
 
 def _is_of_another(measured_name: str, claimed_name: str) -> Message:

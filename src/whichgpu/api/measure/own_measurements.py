@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from whichgpu.base.files import user_folder
+from whichgpu.base.files import data_folder
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def own_measurements(catalog: Catalog) -> Mapping[str, tuple[OwnCorrections, ...]]:
     """Return the corrections of estimated times by GPU id; empty if the user has no measurement records."""
-    folder = user_folder("XDG_DATA_HOME", ".local/share")
+    folder = data_folder()
     try:
-        if folder is None or not (folder / "whichgpu" / "records").is_dir():
+        if folder is None or not (folder / "records").is_dir():
             return {}
     except OSError:
         return {}

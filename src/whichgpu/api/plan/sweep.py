@@ -17,8 +17,9 @@ from whichgpu.base.errors import NoAnswer
 from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.plan.comparisons import curve_points, question_at
+from whichgpu.decide.plan.comparisons import OBJECTIVES, curve_points, question_at
 from whichgpu.decide.plan.inputs import (
+    DEFAULT_HEADROOM,
     PlanInputs,
     PlanSources,
     StageProgress,
@@ -69,7 +70,8 @@ def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) 
     folder = "" if catalog.folder == DATA_DIR else str(catalog.folder.resolve())
     overlay = str(sources.overlay.resolve()) if sources.overlay else ""
     data = (folder, str(catalog.known_by or ""), overlay, sources.lookups.own)
-    points = [SweepPoint(document, sources.day.isoformat(), name, value, plan.trial.headroom, *data) for value in values]
+    headroom = DEFAULT_HEADROOM if plan.trial.by_simulation else plan.trial.headroom
+    points = [SweepPoint(document, sources.day.isoformat(), name, value, headroom, *data) for value in values]
     cache_folder = sweeps_folder() if question.sweep is not None else None
     cache = ResultCache(cache_folder, PricedPoint, f"plan {_newest(catalog)}") if cache_folder else None
 
@@ -80,10 +82,30 @@ def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) 
         price_point, points, jobs=question.workers, ray=question.ray, seed=question.seed, progress=report, keep=cache
     )
     currency = plan.inputs.constraints.currency
+    if plan.trial.by_simulation and plan.trial.holds and len(plan.inputs.models) == 1:
+        priced = [_beside_plan(plan, name, value, one) for value, one in zip(values, priced, strict=True)]
     return tuple(
         CurvePoint(name, value, money(one.cost, currency) if one.cost is not None else None, one.gap, one.gpus)
         for value, one in zip(values, priced, strict=True)
     )
+
+
+def _beside_plan(plan: SolvedPlan, name: str, value: float, point: PricedPoint) -> PricedPoint:
+    """Return a point that costs no more than the plan if it requires less, and no less if it requires more.
+
+    The plan's capacities are simulated and those of points are by formulas, so either may be the lower one by itself.
+    """
+    (model,) = plan.inputs.models
+    own_value = model.traffic.mean if name == "rate" else getattr(model.objectives, OBJECTIVES[name])
+    if own_value is None:
+        return point
+    solution, cost = plan.trial.solution, round(plan.bill, 6)
+    mine = PricedPoint(cost, round(solution.gap, 6), solution.max_gpus(plan.trial.formulation.problem))
+    easier = value <= own_value if name == "rate" else value >= own_value
+    harder = value >= own_value if name == "rate" else value <= own_value
+    if point.cost is None:
+        return mine if easier else point
+    return mine if (easier and point.cost > cost) or (harder and point.cost < cost) else point
 
 
 def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:

@@ -24,6 +24,7 @@ from whichgpu.decide.answer.ties import settle_tie
 from whichgpu.decide.candidate import Candidate, build_candidate
 from whichgpu.decide.candidates import PORTABLE_ENGINES, Candidates
 from whichgpu.decide.modes import mode_of
+from whichgpu.decide.own_offers import OWNED
 from whichgpu.decide.question import ANY_MODEL, EvaluatedQuestion, Question, trains_adapters
 from whichgpu.decide.recommend import Order, rank_candidates
 from whichgpu.decide.requirements import Requirements
@@ -67,6 +68,7 @@ def recommend_spelled(
     rank = "time" if by_time else screened.selection.constraints.order(by_cost)
     limit = query.limit or DEFAULT_ROWS
     compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
+    compared += [one.gpu for one in screened.selection.constraints.owned if one.gpu not in compared]
     requested = _named_gpus(query, lookups.catalog)
     explained = [*compared, *(id for ids in requested for id in ids)]
 
@@ -94,6 +96,12 @@ def recommend_spelled(
 
     serving = modelled and screened.request.workload.serving
     screened = replace(screened, risk=screened.selection.constraints.risk_for(serving))
+    if screened.request.workload.rate is not None and serving:
+        from whichgpu.decide.plan.one_length.simulated_capacity import (
+            keeps_objectives,  # Only services with a load need this import.
+        )
+
+        screened = replace(screened, keeps_objectives=keeps_objectives)
 
     def order(candidates: Candidates) -> Ints:
         return candidates.order(rank, market, cautious=True)
@@ -111,8 +119,10 @@ def recommend_spelled(
     ranked = ranked._replace(order=tie.order, tied_with=tie.over, tie_reason=tie.why)
     answer = AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit, requested)
     others = (*answer.other_purchases, *_whole_computer(question))
-    gpus_to_buy = {one.gpu for one in others}
-    why_not = {gpu: why for gpu, why in answer.why_not.items() if not any(one.startswith(gpu) for one in gpus_to_buy)}
+    own_or_to_buy = {one.gpu for one in others}
+    if answer.answer.term == OWNED:
+        own_or_to_buy |= {one.gpu for one in screened.selection.constraints.owned}
+    why_not = {gpu: why for gpu, why in answer.why_not.items() if not any(one.startswith(gpu) for one in own_or_to_buy)}
     fewer = _with_smaller_fleet(answer, screened, order)
     return replace(answer, other_purchases=others, why_not=why_not, left_out=fewer, serve=_serve_command(answer, lookups))
 
@@ -143,9 +153,7 @@ def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
         return None
     (options,) = plan.groups
     notes = checkpoint_notes(options, engine_record(plan.engine))
-    limit = getattr(lookups.shape(answer.request["model"]), "max_context", 0)
-    if answer.context and answer.context < limit:
-        notes.append(f"{answer.context} tokens are what the KV cache holds; the model's own limit is {limit}.")
+    notes += [options.context_reason] if options.context_reason else []
     note = comments(notes)
     return f"{serve_line(options, plan.engine)}  {note}".rstrip()
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.decide.answer.recommend_answer import RecommendAnswer
     from whichgpu.estimate.lookup_cache import LookupCache
+    from whichgpu.workload.spelling import ParsedWorkload
     from whichgpu.workload.workload import Workload
 
 
@@ -24,7 +25,7 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     from whichgpu.api.recommend.recommend import recommend_spelled
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.decide.question import ANY_MODEL
-    from whichgpu.decide.requirements import Requirements
+    from whichgpu.decide.requirements import Requirements, states_limits_only
 
     word, model = _task_word(request.get("task")), request.get("model")
     if isinstance(model, str) and not model.strip():
@@ -41,7 +42,16 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     lookups = context.lookups_for(not request.get("no_own_measurements"))
     if word == "images":
         _check_picture_model(parsed.workload if model is not None else None, lookups)
-    answer = recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
+    answer = None
+    if word == "serve" and model is not None and states_limits_only(parsed, query):
+        from whichgpu.api.recommend.highest_load import highest_load
+
+        answer = highest_load(parsed, query, context.as_of, lookups, prices)
+    if answer is None and query.owned and model is not None and _generates(parsed, lookups):
+        from whichgpu.api.recommend.owned_engine import recommend_owned
+
+        answer = recommend_owned(parsed, query, context.as_of, lookups, prices)
+    answer = answer or recommend_spelled(parsed, query, context.as_of, lookups, prices, model is not None)
     if "emit" not in request:
         return answer
     from whichgpu.api.launch.emit import with_launch_files
@@ -56,6 +66,12 @@ def _task_word(task: object) -> str:
     except InvalidValue as problem:
         hint = msg("hint.choices", choices=RECOMMEND_TASKS)
         raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), hint, RECOMMEND_TASKS) from problem
+
+
+def _generates(parsed: ParsedWorkload, lookups: LookupCache) -> bool:
+    """Return whether a model produces text and the user names no engine for it."""
+    generating = parsed.workload.generating and "engine" not in parsed.user_fields
+    return generating and lookups.shape_for(parsed.workload).is_generative
 
 
 def _check_picture_model(workload: Workload | None, lookups: LookupCache) -> None:

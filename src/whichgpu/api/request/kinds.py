@@ -31,6 +31,7 @@ class Words(SingleValue, msgspec.Struct, frozen=True):
     what: str  # kind of word, which selects the error message `error.unknown-<what>`
     choices: Choices
     many: bool = False
+    synonyms: tuple[tuple[str, str], ...] = ()  # other words, each with the one of the list that it means
 
     def read(self, value: Any) -> Any:
         if self.many:
@@ -43,8 +44,8 @@ class Words(SingleValue, msgspec.Struct, frozen=True):
 
     def _word(self, word: str) -> str:
         words = tuple(self.choices() if callable(self.choices) else self.choices)
-        for candidate in words:
-            if squash(candidate) == squash(word):
+        for other, candidate in (*((one, one) for one in words), *self.synonyms):
+            if squash(other) == squash(word):
                 return candidate
         raise unknown_word(self.what, word, words)
 

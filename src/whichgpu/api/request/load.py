@@ -20,7 +20,20 @@ def _targets() -> tuple[str, ...]:
     return target_names()
 
 
-EMIT = Field(Words("tool", _targets), "TARGET", "option.emit", "vllm")
+# Words that people type for a target of `--emit`.
+TARGETS_BY_WORD = {
+    "slurm": ("sbatch", "srun"),
+    "kubernetes": ("k8s", "kubectl", "eks", "gke", "aks", "helm"),
+    "docker": ("docker-run", "podman", "container"),
+    "skypilot": ("sky", "skyserve"),
+    "ollama": ("modelfile", "ollama-modelfile"),
+    "llama.cpp": ("llama-server", "gguf"),
+    "tensorrt-llm": ("trtllm", "trtllm-serve", "trt-llm"),
+    "cloud-cli": ("aws", "gcloud", "az"),
+    "torchrun": ("fsdp", "ddp"),
+}
+SYNONYMS = tuple((word, target) for target, words in TARGETS_BY_WORD.items() for word in words)
+EMIT = Field(Words("tool", _targets, synonyms=SYNONYMS), "TARGET", "option.emit", "vllm")
 
 REPORT = Field(File(), "FILE", "option.report", is_local=True)
 

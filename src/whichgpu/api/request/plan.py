@@ -34,6 +34,7 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     current: Annotated[NameList | None, Field(Numbers(), "GPUS", "option.plan-current")]
     previous: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-previous", is_local=True)]
     change_cost: Annotated[Price | None, Field(MONEY, "MONEY", "option.plan-change-cost")]
+    plot: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-plot", is_local=True)]
     spot_share: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-spot-share")]
     spare: Annotated[bool | None, Field(Flag(), help="option.plan-spare")]
     tolerance: Annotated[float | str | None, Field(number(1.0), "SHARE", "option.plan-tolerance")]
@@ -51,4 +52,5 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     ray: Annotated[str | None, Field(Plain(), "ADDRESS", "option.plan-ray", is_local=True)]
     emit: Annotated[str | None, EMIT]
     hints: Annotated[str | None, Field(EMIT.kind, "TARGET", "option.plan-hints", is_display=True)]
+    brief: Annotated[bool | None, Field(Flag(), help="option.brief", is_display=True)]
     export: Annotated[FilePath | None, Field(File(), "DIR", "option.plan-export", is_local=True)]

@@ -6,6 +6,7 @@ from decimal import Decimal
 from math import ceil
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.offers import list_offers
@@ -21,18 +22,28 @@ from whichgpu.price.filters import OffersQuery
 
 
 class CheckedGpu(msgspec.Struct, frozen=True):
-    """Whether a workload fits a GPU, and the lowest price per hour of as many of it as it needs, if there is a budget."""
+    """Whether a workload fits a GPU, and the lowest price per hour of as many of it as it needs, if there is a budget.
+
+    It is `tight` if the usable bytes lie inside the 90% range of what it needs; `needed` is the estimate itself.
+    """
 
     gpu: str
     gpu_name: str
     fits: str
+    needed: int = 0
+    usable: int = 0
     cost_per_hour: Money | None = None
     offer: str | None = None  # provider and machine
     is_within_budget: bool | None = None
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether the estimate is not above the usable memory; the upper end of its range may be."""
+        return self.fits != "no" and self.needed <= self.usable
+
 
 class CheckAnswer(Displayable, msgspec.Struct, frozen=True):
-    """A config file's check: `passed` if its workload fits every GPU named, within the budget if there is one."""
+    """A config file's check: `passed` if the estimated memory is usable on every GPU named, within the budget if there is one."""
 
     file: str
     passed: bool
@@ -49,19 +60,20 @@ def check(request: CheckRequest, context: Context) -> CheckAnswer:
     question: ExplainRequest = {name: value for name, value in request.items() if name != "budget"}  # type: ignore[assignment]
     explained = explain(question, context)
     rows = tuple(_checked(explained, place, budget, context) for place in range(len(explained.fit.gpus)))
-    passed = all(row.fits != "no" and row.is_within_budget is not False for row in rows)
+    passed = all(row.is_enough and row.is_within_budget is not False for row in rows)
     return CheckAnswer(explained.file, passed, budget, rows)
 
 
 def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context: Context) -> CheckedGpu:
     row = explained.fit.gpus[place]
+    memory = CheckedGpu(row.gpu, row.gpu_name, row.fits, row.needed, row.usable)
     if budget is None:
-        return CheckedGpu(row.gpu, row.gpu_name, row.fits)
+        return memory
     offer = cheapest_machines(row.gpu, int(explained.fit.request["gpus"]), budget.currency, context)
     if offer is None:
-        return CheckedGpu(row.gpu, row.gpu_name, row.fits, is_within_budget=False)
+        return replace(memory, is_within_budget=False)
     cost, name = offer
-    return CheckedGpu(row.gpu, row.gpu_name, row.fits, cost, name, cost.amount <= budget.amount)
+    return replace(memory, cost_per_hour=cost, offer=name, is_within_budget=cost.amount <= budget.amount)
 
 
 def cheapest_machines(

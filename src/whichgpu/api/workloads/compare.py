@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
 
 
+NARROWER = ("fp8", "int4")  # Precisions to try if no GPU holds a model as it is published.
+
+
 class Compared(msgspec.Struct, frozen=True):
     """One column of a comparison: a GPU, or a machine with the GPU it holds."""
 
@@ -48,11 +51,15 @@ class ComparedSpeed(msgspec.Struct, frozen=True):
 
 
 class Comparison(Displayable, msgspec.Struct, frozen=True):
-    """GPUs and machines side by side; `speed` has the estimates of one workload on them, None if no workload was given."""
+    """GPUs and machines side by side; `speed` has the estimates of one workload on them, None if no workload was given.
+
+    `narrowed_from` is the precision in which none of them holds the model, if a narrower one was taken.
+    """
 
     compared: tuple[Compared, ...]
     sources: tuple[Source, ...]
     speed: tuple[ComparedSpeed, ...] | None = None
+    narrowed_from: str | None = None
 
 
 def compare(request: CompareRequest, context: Context) -> Comparison:
@@ -60,9 +67,9 @@ def compare(request: CompareRequest, context: Context) -> Comparison:
     answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
     fields = request.keys() - {"names"}
     if {"task", "model"} <= fields:
-        speeds = _speeds(answer.compared, workload(request, context.spell), context)
+        speeds, narrowed_from = _speeds_held(answer.compared, workload(request, context.spell), context)
         columns = {column.name: column for column in answer.compared}
-        return replace(answer, compared=tuple(columns[one.name] for one in speeds), speed=speeds)
+        return replace(answer, compared=tuple(columns[one.name] for one in speeds), speed=speeds, narrowed_from=narrowed_from)
     if fields:
         raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
     return answer
@@ -92,6 +99,27 @@ def _columns(catalog: Catalog, name: str) -> list[Compared]:
     if machines:
         return [Compared(row.instance, catalog.gpu_in(row), row) for row in machines]
     return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
+
+
+def _speeds_held(
+    columns: Sequence[Compared], request: ParsedWorkload, context: Context
+) -> tuple[tuple[ComparedSpeed, ...], str | None]:
+    """Return the speeds in the usual precision, or in the first narrower one that any GPU holds if none holds that one.
+
+    The second value is the usual precision if a narrower one was taken. One that the user states is never replaced.
+    """
+    usual = _speeds(columns, request, context)
+    if any(one.is_held for one in usual) or "precision" in request.user_fields or not request.workload.traits.decoding:
+        return usual, None
+    for precision in NARROWER:
+        narrower = ParsedWorkload(replace(request.workload, precision=precision), request.user_fields | {"precision"})
+        try:
+            speeds = _speeds(columns, narrower, context)
+        except UsageError:  # The model or the engine does not run in it.
+            continue
+        if any(one.is_held for one in speeds):
+            return speeds, next(str(one.estimate.request["precision"]) for one in usual if one.estimate)
+    return usual, None
 
 
 def _speeds(columns: Sequence[Compared], request: ParsedWorkload, context: Context) -> tuple[ComparedSpeed, ...]:

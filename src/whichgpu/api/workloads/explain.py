@@ -50,7 +50,7 @@ def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     if stated.invalid:
         raise impossible(name, stated)
     config = _with_overrides(stated, values, context.catalog)
-    config, sharding = _without_sharding(config)
+    config, sharding = _without_sharding(_with_offload(config, context))
     parsed = from_object(config.fields)
     names = values.get("gpu", ())
     answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, helpful=bool(names))
@@ -99,6 +99,13 @@ def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: 
     if "draft" in (speculative := fields.get("speculative") or {}):
         fields["speculative"] = {**speculative, "draft": _model(speculative["draft"], catalog)[0]}
     return replace(config, fields=fields)
+
+
+def _with_offload(config: ConfigWorkload, context: Context) -> ConfigWorkload:
+    """Return the workload with the layers in host memory that its file leaves there."""
+    layers = getattr(context.lookups_for(True).shape(config.fields["model"]), "layers", 0) if config.gpu_layers is not None else 0
+    on_host = min(layers, layers + 1 - (config.gpu_layers or 0))
+    return replace(config, fields=config.fields | {"offload": {"layers": on_host}}) if on_host > 0 else config
 
 
 def _without_sharding(config: ConfigWorkload) -> tuple[ConfigWorkload, int]:

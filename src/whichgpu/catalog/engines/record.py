@@ -178,7 +178,9 @@ class ServeCommand(RecordSection, frozen=True):
     programs: tuple[str, ...] = ()  # other programs that start the server, without the model
     aliases: dict[str, str] = {}  # main names of options by their other names
     package: str = ""  # name on PyPI
-    image: str = ""  # container image whose entry point or shell runs the command
+    image: str = ""  # container image for GPUs of NVIDIA whose entry point or shell runs the command
+    images: dict[str, str] = {}  # images for other GPUs, by architecture or vendor
+    image_program: str = ""  # path of the program in the images if it is not on their PATH
     version: str = ""  # release whose documented options these are
     releases: dict[str, str] = {}  # latest release that runs on GPUs the present one does not support, by compute capability
     tag: str = ""  # tag of the image of a release, with the placeholder {release}
@@ -192,7 +194,11 @@ class ServeCommand(RecordSection, frozen=True):
     counts_attention_data_parallel: bool = False  # the tensor-parallel size includes attention data parallel ranks
     pipeline_parallel: str = ""
     data_parallel: str = ""
-    attention_data_parallel: str = ""  # switch for attention data parallel with sharded experts
+    attention_data_parallel: str = ""  # switch for attention data parallel with sharded experts, beside `data_parallel`
+    attention_data_parallel_size: str = ""  # option of later releases that replaces both; it is read, not written
+    attention_data_parallel_file: str = ""  # as the switch: a line of the file of `config_file`
+    # Sequences and tokens of a step are those of all attention data parallel ranks together, not of each.
+    limits_of_all_ranks: bool = False
     expert_parallel: str = ""  # contains the placeholder {ep} if the option takes a size
     nodes: str = ""  # options on each node of a replica that spans several; {nodes} is their number
     other_nodes: str = ""  # options on all nodes but the first
@@ -203,10 +209,13 @@ class ServeCommand(RecordSection, frozen=True):
     memory_share: str = ""
     precision: dict[str, str] = {}
     kv_precision: dict[str, str] = {}
-    # Options of speculative decoding by method: {draft} is the draft model, {tokens} those drafted per step, {verified} one more,
-    # {file} a file with the line of `speculative_file`, for an engine that has no options for it.
-    speculative: dict[str, str] = {}
-    speculative_file: dict[str, str] = {}
+    # Options for weights in host memory: `none`, `experts` or `layers`. {gpu_layers} are the layers on GPUs and one for the head,
+    # {gib} is the size of the weights that each GPU leaves to the host.
+    offload: dict[str, str] = {}
+    config_file: str = ""  # option that names a YAML file ({file}) with settings that have no option of their own
+    # Speculative decoding by method: {draft} is the draft model, {tokens} those drafted per step, {verified} one more.
+    speculative: dict[str, str] = {}  # options
+    speculative_file: dict[str, str] = {}  # line of the file of `config_file`, for an engine that has no options for it
 
 
 class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from tempfile import TemporaryFile
 from msgspec.structs import replace
 
 from whichgpu.base.errors import DataError
-from whichgpu.base.files import user_folder
+from whichgpu.base.files import data_folder, user_path
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
 
@@ -36,11 +35,8 @@ _REASONS = {
 
 def store_path(folder: Path | None = None) -> Path | None:
     """Return the price store's path in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
-    chosen = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
-    if chosen is not None:
-        return chosen.expanduser() / NAME
-    usual = user_folder("XDG_DATA_HOME", ".local/share")
-    return None if usual is None else usual / "whichgpu" / NAME
+    chosen = user_path(folder) if folder else data_folder()
+    return chosen / NAME if chosen else None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_amount
+from whichgpu.base.units import format_amount, significant
 from whichgpu.catalog.host import Instance, Source
 from whichgpu.catalog.live.overlay import NAME as OVERLAY
 from whichgpu.decide.answer import explain
@@ -221,9 +221,12 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         because = explain.reasons(one, other, request.workload, self._serving, self._memory_reason(one), billed, every)
         group, _ = group_at(at, self.ranked.candidates, self.screened)
         more = tuple(workload_reasons(one, request, group)) if self._modelled else ()
-        limit = self.screened.selection.constraints.max_watts
-        if limit is not None and one.watts is not None:
-            more = (*more, msg("because.power", power=f"{one.watts:,.0f}", limit=f"{limit:,.0f}"))
+        constraints = self.screened.selection.constraints
+        if (limit := constraints.max_watts) is not None and one.watts is not None:
+            id = "because.power" if constraints.pue == 1.0 else "because.power-room"
+            more = (*more, msg(id, power=f"{one.watts:,.0f}", limit=f"{limit:,.0f}", pue=f"{constraints.pue:g}"))
+            if one.tpot is not None:
+                more = (*more, msg("because.joules", n=significant(one.throughput.value / one.watts, 2)))
         return replace(one, because=(because[0], *more, *because[1:]))
 
     def _memory_reason(self, one: Candidate) -> Message:
@@ -278,7 +281,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         with_task = gpu_for_task(best, request.workload, request.shape.name, self._mode)
         gpu = with_task if self._modelled else gpu_in_precision(best)
         plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu)
-        chat_speed = 1.0 / best.tpot.value if best.tpot is not None else None
+        is_chat = not getattr(request.shape, "encoder_layers", 0)  # Nobody chats with a model that transcribes or translates.
+        chat_speed = 1.0 / best.tpot.value if best.tpot is not None and is_chat else None
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)
         if counts_steps(request.workload, request.shape):
             return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)

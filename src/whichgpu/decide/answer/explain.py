@@ -148,6 +148,8 @@ def cheaper_reason(best: Candidate, cheaper: Candidate, tie: str) -> Message | N
         return msg("because.tight-cheaper", term=msg(f"term.{cheaper.term}"), **values)
     if age_class(cheaper) > age_class(best):
         return msg("because.stale-cheaper", n=cheaper.price_age_days, day=cheaper.price_observed_at, **values)
+    if cheaper.term == "spot" != best.term and age_class(cheaper):  # Old prices of other terms are not held against a run.
+        return msg("because.stale-spot", n=cheaper.price_age_days, day=cheaper.price_observed_at, **values)
     if cheaper.keeps_limits < min(SAFE_PROBABILITY, best.keeps_limits):
         return msg("because.risky-cheaper", likely=f"{cheaper.keeps_limits:.0%}", **values)
     return None

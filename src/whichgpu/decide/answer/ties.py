@@ -37,6 +37,7 @@ def settle_tie(candidates: Candidates, order: Ints, screened: EvaluatedQuestion,
     tied = order[(cost[order] <= float(cost[first]) * TIE) & (cost[order] >= float(cost[first]) / TIE)]
     tied = tied[candidates.poorly_supported[tied] <= candidates.poorly_supported[first]]
     tied = tied[candidates.outdated[tied] <= candidates.outdated[first]]  # An old price never replaces a fresher one.
+    tied = tied[candidates.below_quality[tied] <= candidates.below_quality[first]]  # Nor does less quality replace more.
     tied = tied[candidates.tight_commitment(tied) <= candidates.tight_commitment(order[:1])]
     tied = tied[candidates.run_cost.hours[tied] <= candidates.run_cost.hours[first] * MUCH_SLOWER]
     if candidates.risky is not None:  # One that may miss a limit never replaces one that keeps it.

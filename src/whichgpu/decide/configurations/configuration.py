@@ -81,6 +81,14 @@ class Configuration(msgspec.Struct, frozen=True):
     min_tpot: float = 0.0  # fewest seconds between tokens, with one sequence on a replica
     curve: tuple[tuple[int, float, float], ...] = ()  # other batches, each with its seconds and rate
     overrides: LimitOverrides = LimitOverrides()  # scheduler limits of each replica other than the engine's defaults
+    other_layouts: tuple[Configuration, ...] = ()  # those of a service that may need fewer replicas in simulation
+
+    @property
+    def layouts(self) -> tuple[Configuration, ...]:
+        """Return this layout and the others of a service, each by itself, with as many replicas at least."""
+        return tuple(
+            msgspec.structs.replace(one, other_layouts=(), min_replicas=self.min_replicas) for one in (self, *self.other_layouts)
+        )
 
 
 class Infeasibility(msgspec.Struct, frozen=True):

@@ -181,6 +181,7 @@ def _best(
 ) -> GroupResult:  # fmt: skip
     """Return the best tensor-parallel degree and batch by throughput, or by capacity if a rate is given; `min_need` is bytes."""
     best: Configuration | None = None
+    able: list[Configuration] = []
     reason = Infeasibility("memory", min_need / usable - 1.0) if np.isfinite(min_need) else Infeasibility("layout", np.inf)
     for replica in replicas:
         if replica.gpus > group.gpus or group.gpus % replica.gpus or replica.parallel.tp > group.per_machine:
@@ -194,9 +195,14 @@ def _best(
         result = _of_replica(request, workload, replica, device, dp, usable, sizes, fitting)
         if isinstance(result, Infeasibility):
             reason = result if best is None else reason
-        elif result is not None and (best is None or _better(result, best, workload)):
-            best = result
-    return best or reason
+        elif result is not None:
+            able.append(result)
+            best = result if best is None or _better(result, best, workload) else best
+    if best is None or workload.rate is None:
+        return best or reason
+    # Queueing formulas are cautious, so a layout with a lower rate by them may be the better one in simulation.
+    others = tuple(one for one in able if one is not best and (one.rate_bound or 0.0) > (best.capacity or 0.0))
+    return replace(best, other_layouts=others)
 
 
 def _of_replica(

@@ -7,7 +7,7 @@ are drawn with a fixed seed, so the same question always gets the same answer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from math import ceil, inf
 
@@ -39,7 +39,7 @@ from whichgpu.decide.configurations.slow_steps import (
 from whichgpu.decide.constraints import Risk
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
 from whichgpu.estimate.serving.summary import summarise
@@ -52,10 +52,11 @@ REQUESTS, TYPICAL = 400, 498
 # Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
 # it a queue that has built up never drains.
 BUSIEST = 0.82
-BOUND_LEEWAY = 1.03  # Factor on rate and objective in upper bounds, since their step times are interpolated.
+BOUND_LEEWAY = 1.06  # Factor on rate and objective in upper bounds, since their step times are interpolated.
 FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; without it, reported rates failed in simulation.
 MIN_GAIN = 1.1  # Fewer tokens per step must raise the saturation rate by this factor to be chosen (assumed).
 SIMULATED_BISECTIONS = 4  # Simulations that find the largest slowdown of a replica with scheduler limits.
+RATE_BISECTIONS = 3  # Simulations that find the rate of a replica between those of two numbers of replicas.
 MAX_REPLICAS_FACTOR = 2.0  # Up to this multiple of the replicas that formulas give is tried.
 
 
@@ -71,7 +72,15 @@ class Simulator:
         self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
 
     def bounded(self, group: Group, one: Configuration) -> GroupResult:
-        """Return the configuration with the fewest replicas that queueing formulas allow; simulation never needs fewer."""
+        """Return the layout with the fewest replicas that queueing formulas allow; simulation never needs fewer."""
+        return self._fewest_replicas([self._bounded_layout(group, each) for each in one.layouts])
+
+    def _fewest_replicas(self, results: Sequence[GroupResult]) -> GroupResult:
+        """Return the first result with the fewest replicas; the first one if none is feasible."""
+        able = [one for one in results if isinstance(one, Configuration)]
+        return min(able, key=self.replicas_of) if able else results[0]
+
+    def _bounded_layout(self, group: Group, one: Configuration) -> GroupResult:
         if (replica := self._replica(group, one)) is None:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
@@ -98,11 +107,56 @@ class Simulator:
                 return max(self._replica_range(one)[0], ceil(self._rate * slow / (BOUND_LEEWAY * BUSIEST * saturation) - 1e-9))
         return None
 
+    def upper_bound(self, group: Group, one: Configuration) -> float:
+        """Return requests per second that a configuration's GPUs do not exceed in simulation, at most the question's rate."""
+        bounded = self.bounded(group, one)
+        if not isinstance(bounded, Configuration):
+            return 0.0
+        fewest, replica = self.replicas_of(bounded), self._replica(group, one)
+        assert replica is not None
+        of_fewer = self._rate / max(1, fewest - 1) * (1.0 - 1e-9 * (fewest > 1))
+        busiest = BOUND_LEEWAY * BUSIEST * _fastest_times(replica, one).saturation * one.parallel.dp
+        return max(self._rate / fewest, min(of_fewer, busiest))
+
+    def highest(self, group: Group, one: Configuration) -> float:
+        """Return the highest requests per second known of a simulated configuration at the question's risk, by bisection.
+
+        It lies between the rates of as many replicas as it needs and of one fewer.
+        """
+        replicas = self.replicas_of(one)
+        judge = self._holds if one.overrides == LimitOverrides() else self._holds_limited
+        times, dp = self._server(group, one)[1], one.parallel.dp
+        factor, headroom = 1.0, 1.0
+        if self._risk == "low":
+            slow = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
+            if judge(group, one, replicas, slow, MIN_HEADROOM):
+                factor, headroom = slow, MIN_HEADROOM
+        busiest = BUSIEST * times.saturation * dp / max(factor, headroom)
+        low, high = self._rate / replicas, min(busiest, self._rate / max(0.5, replicas - 1))
+        for _ in range(RATE_BISECTIONS if high > low else 0):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if judge(group, one, self._rate / middle, factor, headroom) else (low, middle)
+        return low
+
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
-        """Return the configuration with the fewest replicas that keep the objectives in simulation.
+        """Return the layout with the fewest replicas that keep the objectives in simulation, first of those with as few.
 
         At low risk these are as many as keep them with slow steps, too, if any number does.
         """
+        layouts, results = one.layouts, list[GroupResult]()
+        for each in layouts:
+            bound = self._bounded_layout(group, each) if results else each
+            best = self._fewest_replicas(results) if results else None
+            if not isinstance(bound, Configuration):
+                continue
+            if not isinstance(best, Configuration) or self.replicas_of(bound) < self.replicas_of(best):
+                results.append(self._simulated_layout(group, each))
+        best = self._fewest_replicas(results)
+        if not isinstance(best, Configuration):
+            return best
+        return replace(best, other_layouts=tuple(each for each in layouts if each.parallel != best.parallel))
+
+    def _simulated_layout(self, group: Group, one: Configuration) -> GroupResult:
         self.prepare([(group, one)])
         if replica_key(group, one) not in self._servers:
             return Infeasibility("memory", 0.0)
@@ -127,13 +181,23 @@ class Simulator:
             latencies = replace(latencies, max_slowdown=factor, keeps=max(keeps, SAFE_PROBABILITY * (factor > 1.0)))
         return replace(self._with_replicas(one, replicas), simulation=latencies)
 
+    def limits_of(self, group: Group, one: Configuration) -> SchedulerLimits:
+        """Return the scheduler limits of one replica of a configuration that was simulated."""
+        self.prepare([(group, one)])
+        return self._server(group, one)[0].limits
+
+    def with_one_more(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a simulated configuration simulated again with at least one replica more."""
+        fewest = self.replicas_of(one) + 1
+        return self.simulated(group, replace(one, overrides=LimitOverrides(), min_replicas=fewest, capacity=None))
+
     def completed(self, group: Group, one: Configuration) -> Configuration:
         """Return a simulated configuration with its highest request rate, and with the range of its latencies.
 
         If scheduler limits are set, requests wait outside of the batch, so slow steps are simulated; else formulas scale waits.
         One with more replicas than a candidate may have was not simulated and is unchanged.
         """
-        replicas = self._replicas_of(one)
+        replicas = self.replicas_of(one)
         if replicas > MAX_REPLICAS:
             return one
         latencies = one.simulation
@@ -153,7 +217,7 @@ class Simulator:
             one = replace(one, simulation=with_probability(latencies, evidence, holds, waits, SIMULATED_BISECTIONS))
         return self._with_max_rate(group, one, replicas)
 
-    def _simulation(self, group: Group, one: Configuration, replicas: int, factor: float = 1.0) -> ReplicaSimulation | None:
+    def _simulation(self, group: Group, one: Configuration, replicas: float, factor: float = 1.0) -> ReplicaSimulation | None:
         """Return the latencies of one of `replicas` replicas whose steps take `factor` times as long; None if one fails.
 
         Such steps are simulated as `factor` times the request rate in a time that runs `factor` times as slowly.
@@ -204,21 +268,21 @@ class Simulator:
             return max(start, MAX_REPLICAS + 1), one  # No candidate may have as many, so their exact number does not matter.
         return None if replicas is None else (replicas, holding[replicas])
 
-    def _holds(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
+    def _holds(self, group: Group, one: Configuration, replicas: float, factor: float, headroom: float) -> bool:
         """Return whether objectives hold in simulation, also with steps `headroom` times as long; formulas judge slower ones."""
         times, latencies = self._server(group, one)[1], self._simulation(group, one, replicas)
         if latencies is None or not holds_with(self._workload, times, latencies, factor):
             return False
         return headroom <= 1.0 or self._has_headroom(group, one, replicas)
 
-    def _has_headroom(self, group: Group, one: Configuration, replicas: int) -> bool:
+    def _has_headroom(self, group: Group, one: Configuration, replicas: float) -> bool:
         """Return whether replicas sustain `MIN_HEADROOM` times their rate: by cautious formulas, else in simulation."""
         rate = MIN_HEADROOM * self._rate / replicas / one.parallel.dp
         if _may_hold(self._workload, self._server(group, one)[1], rate, FORMULA_LEEWAY):
             return True
         return self._simulation(group, one, replicas, MIN_HEADROOM) is not None
 
-    def _holds_limited(self, group: Group, one: Configuration, replicas: int, factor: float, headroom: float) -> bool:
+    def _holds_limited(self, group: Group, one: Configuration, replicas: float, factor: float, headroom: float) -> bool:
         """Return whether objectives hold in simulation, with tight scheduler limits and slow steps."""
         slow = self._simulation(group, one, replicas, max(factor, headroom)) is not None
         return slow and self._simulation(group, one, replicas) is not None
@@ -308,7 +372,7 @@ class Simulator:
         """Return the configuration with its capacity set so that the question's rate needs exactly `replicas` replicas."""
         return replace(one, capacity=self._rate / replicas * (1 + 1e-9))
 
-    def _replicas_of(self, one: Configuration) -> int:
+    def replicas_of(self, one: Configuration) -> int:
         """Return the number of replicas of a simulated configuration."""
         return ceil(self._rate / (one.capacity or self._rate) - 1e-6)
 

@@ -52,6 +52,7 @@ class Machines(msgspec.Struct, frozen=True):
     count: int
     is_spot: bool
     start_file: str = ""
+    disk_gb: int = DISK_GB
 
 
 def check_provider(provider: str, instance: str) -> None:
@@ -70,7 +71,7 @@ def _aws(one: Machines) -> str:
     words: list[str | Variable] = [
         *("aws", "ec2", "run-instances", f"--region={one.region}", f"--instance-type={one.instance}", f"--count={one.count}"),
         Variable("--image-id", "IMAGE", "-", image),
-        f"--block-device-mappings=DeviceName=/dev/sda1,Ebs={{VolumeSize={DISK_GB},VolumeType=gp3}}",
+        f"--block-device-mappings=DeviceName=/dev/sda1,Ebs={{VolumeSize={one.disk_gb},VolumeType=gp3}}",
         f"--tag-specifications=ResourceType=instance,Tags=[{{Key=Name,Value={one.name}}}]",
     ]
     words += ["--instance-market-options=MarketType=spot"] if one.is_spot else []
@@ -87,7 +88,7 @@ def _gcloud(one: Machines) -> str:
         "--maintenance-policy=TERMINATE",  # Machines with GPUs cannot be moved while they run.
         Variable("--image-family", "IMAGE_FAMILY", "-", GCP_IMAGE_FAMILY),
         Variable("--image-project", "IMAGE_PROJECT", "-", GCP_IMAGE_PROJECT),
-        f"--boot-disk-size={DISK_GB}GB",
+        f"--boot-disk-size={one.disk_gb}GB",
     ]
     words += ["--provisioning-model=SPOT", "--instance-termination-action=STOP"] if one.is_spot else []
     words += [f"--metadata-from-file=startup-script={one.start_file}"] if one.start_file else []
@@ -109,7 +110,7 @@ def _az(one: Machines) -> str:
     words: list[str | Variable] = [
         *("az", "vm", "create", Variable("--resource-group", "RESOURCE_GROUP", "?", "a resource group"), f"--name={one.name}"),
         *(f"--location={one.region}", f"--size={one.instance}", Variable("--image", "IMAGE", "-", AZURE_IMAGE)),
-        *(f"--os-disk-size-gb={DISK_GB}", "--generate-ssh-keys"),
+        *(f"--os-disk-size-gb={one.disk_gb}", "--generate-ssh-keys"),
     ]
     words += [f"--count={one.count}"] if one.count > 1 else []
     words += ["--priority=Spot", "--eviction-policy=Deallocate"] if one.is_spot else []

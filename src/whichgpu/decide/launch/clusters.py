@@ -8,10 +8,11 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.disk import extra_disk, weights_disk_gb
 from whichgpu.decide.launch.names import gpu_name, known_gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
-from whichgpu.decide.launch.serve_command import model_argument, serve_line
+from whichgpu.decide.launch.serve_command import container_words, model_argument, shell_line
 from whichgpu.decide.launch.skypilot import PORT
 from whichgpu.decide.launch.text import TOKEN
 
@@ -22,8 +23,14 @@ SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
 }
+FOLDER = "/work"  # folder of a container that has files of the user
 KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
-KARPENTER_PROVIDERS = ("aws", "azure")
+# Node classes that a NodePool refers to, which the user has.
+NODE_CLASSES = {
+    "aws": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+    "azure": {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"},
+}
+SHARED_MEMORY_SIZE = "16GB"  # of processes of a node, which exchange data in it (assumed; docker's default is 64 MB)
 
 
 def gpu_resource(vendor: str) -> str:
@@ -62,17 +69,13 @@ def placement_note(place: Placement) -> list[str]:
 
 def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
     """Return a Karpenter NodePool of the offer's machines, limited to a number of GPUs; raise an error for other clouds."""
-    if place.provider not in KARPENTER_PROVIDERS or not place.instance:
-        raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
+    reference = _node_class(place)
     requirements = [
         _is_one_of(INSTANCE_LABEL, place.instance),
         _is_one_of(KARPENTER_CAPACITY, "spot" if place.is_spot else "on-demand"),
     ]
     if place.region:
         requirements.append(_is_one_of("topology.kubernetes.io/region", place.region))
-    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    if place.provider == "azure":
-        reference = {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"}
     taint = {"key": gpu_resource(place.vendor), "value": "true", "effect": "NoSchedule"}
     return {
         "apiVersion": "karpenter.sh/v1",
@@ -85,10 +88,29 @@ def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:
     }
 
 
-def dstack_resources(place: Placement) -> dict[str, Any]:
-    """Return dstack's keys for the GPUs of a node and the offer they are rented by."""
+def node_class_note(place: Placement, disk_gb: int) -> list[str]:
+    """Return which node class a NodePool expects, and the disk that it must give a node."""
+    kind = _node_class(place)
+    disk = f" and a root volume of {disk_gb} GB" if disk_gb else ""
+    return [f"It expects your {kind['kind']} {kind['name']!r}, with subnets, an image that has the GPU driver{disk}."]
+
+
+def _node_class(place: Placement) -> dict[str, str]:
+    """Return the node class of the offer's cloud; raise an error for clouds whose machines Karpenter does not start."""
+    if place.provider not in NODE_CLASSES or not place.instance:
+        raise UsageError("emit-provider", msg("error.emit-provider", target="karpenter"), msg("hint.emit-provider"))
+    return NODE_CLASSES[place.provider]
+
+
+def dstack_resources(place: Placement, disk_gb: int) -> dict[str, Any]:
+    """Return dstack's keys for the GPUs of a node, its disk and shared memory, and the offer they are rented by."""
+    disk = extra_disk("dstack", disk_gb)
     keys: dict[str, Any] = {
-        "resources": {"gpu": f"{gpu_name('dstack', place)}:{place.gpus_per_node}"},
+        "resources": {
+            "gpu": f"{gpu_name('dstack', place)}:{place.gpus_per_node}",
+            "shm_size": SHARED_MEMORY_SIZE,
+            **({"disk": f"{disk}GB.."} if disk else {}),
+        },
         "spot_policy": "spot" if place.is_spot else "on-demand",
     }
     backend, region = provider_name("dstack", place), region_of("dstack", place)
@@ -102,11 +124,11 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "name": options.group,
         "image": image,
         "env": [f"{TOKEN}="],
-        "commands": [serve_line(options, engine, PORT)],
+        "commands": [shell_line(container_words(options, engine, PORT, FOLDER))],
         "port": PORT,
         "model": model_argument(options, engine_record(engine).serve),
         "replicas": options.copies,
-        **dstack_resources(options.placement),
+        **dstack_resources(options.placement, weights_disk_gb(options.download_bytes)),
     }
 
 

@@ -5,27 +5,35 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.decide.launch.clusters import gpu_resource, literal_words, node_placement
+from whichgpu.decide.launch.clusters import FOLDER, gpu_resource, literal_words, node_placement
+from whichgpu.decide.launch.disk import cache_gib
+from whichgpu.decide.launch.images import image_of
 from whichgpu.decide.launch.options import LaunchOptions
+from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import container_words, model_argument, node_setup, serve_line, shell_line
 from whichgpu.decide.launch.skypilot import HEALTH, PORT
-from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, TOKEN, sbatch_head
+from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, TOKEN, NodeWord, sbatch_head
 
-# Images for GPUs of AMD (https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html).
-ROCM_IMAGES = {"vllm": "vllm/vllm-openai-rocm"}
 # Folder of the container where models of the Hugging Face hub are cached.
-HUB_MOUNT = f'--env=HF_HOME=/models --env={TOKEN} --volume="$HOME/.cache/huggingface:/models"'
+HUB_FOLDER = "/models"
+HUB_MOUNT = f'--env=HF_HOME={HUB_FOLDER} --env={TOKEN} --volume="$HOME/.cache/huggingface:{HUB_FOLDER}"'
+HUB_VARIABLE = {"name": "HF_HOME", "value": HUB_FOLDER}
+# What containers that use GPUs of AMD get (https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html, 2026-11-18);
+# they run as root, which needs no group for the devices.
+AMD_OPTIONS = ["--device=/dev/kfd", "--device=/dev/dri", "--cap-add=SYS_PTRACE", "--security-opt=seccomp=unconfined"]
 # The user's token, in a container of Kubernetes; the secret may be missing.
 TOKEN_VARIABLE = {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": TOKEN, "optional": True}}}
-FOLDER = "/work"  # folder of a container that has files of the user
-FOLDER_MOUNT = f'--volume="$PWD:{FOLDER}" --workdir={FOLDER}'
+FILES_MOUNT = f'--volume="$PWD:{FOLDER}"'
+FOLDER_MOUNT = f"{FILES_MOUNT} --workdir={FOLDER}"
 
 # Ranks of a node exchange data in shared memory.
 SHARED_MEMORY = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 SHARED_MEMORY_MOUNT = {"name": "shm", "mountPath": "/dev/shm"}
+
+
+# Models of the hub, on the node's disk as long as the pod exists.
+CACHE_MOUNT = {"name": "models", "mountPath": HUB_FOLDER}
 
 
 def docker_line(options: LaunchOptions, engine: str, replica: int | None = None) -> str:
@@ -33,7 +41,7 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
 
     `replica` is the index of one of several on the same machine: it runs in the background, on its own GPUs and port.
     """
-    program, *arguments = container_words(options, engine, PORT)
+    program, *arguments = container_words(options, engine, PORT, FOLDER)
     network = ["--network=host"] if options.nodes > 1 else [f"--publish={PORT + (replica or 0)}:{PORT}"]
     words = [
         "docker",
@@ -42,33 +50,16 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
         *container_gpus(options.vendor, _replica_devices(options, replica)),
         "--ipc=host",
     ]
-    mounts = f"{HUB_MOUNT} {FOLDER_MOUNT}" if engine_record(engine).serve.reads_gguf else HUB_MOUNT
+    mounts = FILES_MOUNT if engine_record(engine).serve.reads_gguf else HUB_MOUNT
     return " ".join(
         [shell_line(words), mounts, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
     )
 
 
-def image_of(options: LaunchOptions, engine: str) -> str:
-    """Return the container image of an engine for the vendor of the GPUs, of an earlier release if only that runs on them."""
-    if options.vendor != "nvidia":
-        return ROCM_IMAGES.get(engine, "") if options.vendor == "amd" else ""
-    serve = engine_record(engine).serve
-    release = options.releases.get(engine)
-    return f"{serve.image}:{serve.tag.format(release=release)}" if release and serve.tag else serve.image
-
-
-def check_image(options: LaunchOptions, engine: str, target: str) -> None:
-    """Raise an error if no image of the engine is known that runs on the GPUs."""
-    if not image_of(options, engine):
-        message = msg("error.emit-image", target=target, engine=engine, gpu=options.gpu)
-        raise UsageError("emit-image", message, msg("hint.emit-image"))
-
-
 def container_gpus(vendor: str, devices: str = "") -> list[str]:
     """Return docker's options that give a container all GPUs of the machine, or those of these indices."""
     if vendor == "amd":
-        words = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
-        return words + ([f"--env=HIP_VISIBLE_DEVICES={devices}"] if devices else [])
+        return AMD_OPTIONS + ([f"--env=HIP_VISIBLE_DEVICES={devices}"] if devices else [])
     return [f'--gpus="device={devices}"' if devices else "--gpus=all"]
 
 
@@ -81,14 +72,26 @@ def _replica_devices(options: LaunchOptions, replica: int | None) -> str:
 def slurm_script(options: LaunchOptions, engine: str, comments: str) -> str:
     """Return an sbatch script that serves a group's replicas, one job of an array for each; `comments` follow its directives."""
     array = [f"--array=0-{options.copies - 1}"] if options.copies > 1 else []
-    start = [serve_line(options, engine, PORT, "srun ")]
+    port: int | NodeWord = PORT
+    ports = []
+    if options.copies > 1:  # Jobs of the array may share a node.
+        port, ports = NodeWord("$PORT"), [f"export PORT=$(({PORT} + SLURM_ARRAY_TASK_ID))"]
+    start = [*ports, serve_line(options, engine, port, "srun ")]
     if options.nodes > 1:
         setup = node_setup(engine, "$SLURM_NODEID", "$HEAD_ADDRESS")
-        start = [
-            SLURM_HEAD_ADDRESS,
-            f"srun bash -c {shlex.quote(setup + serve_line(options, engine, PORT))}",
-        ]
+        start = [*ports, SLURM_HEAD_ADDRESS, f"srun bash -c {shlex.quote(setup + serve_line(options, engine, port))}"]
     return sbatch_head(options.group, options.nodes, options.gpus_per_node, array) + comments + "\n".join(start) + "\n"
+
+
+def pod_resources(place: Placement, download_bytes: int) -> dict[str, Any]:
+    """Return the resources of a node's container: its GPUs, and room on the node's disk for the weights it downloads."""
+    disk = {"requests": {"ephemeral-storage": f"{cache_gib(download_bytes)}Gi"}} if download_bytes else {}
+    return {**disk, "limits": {gpu_resource(place.vendor): place.gpus_per_node}}
+
+
+def cache_volume(download_bytes: int) -> dict[str, Any]:
+    """Return the volume of a pod for the weights it downloads."""
+    return {"name": "models", "emptyDir": {"sizeLimit": f"{cache_gib(download_bytes)}Gi"} if download_bytes else {}}
 
 
 def volume_note(options: LaunchOptions, engine: str) -> list[str]:
@@ -113,24 +116,24 @@ def kubernetes_manifests(options: LaunchOptions, engine: str, karpenter: bool = 
 def _replicas(options: LaunchOptions, engine: str, labels: dict[str, str], karpenter: bool) -> dict[str, Any]:
     """Return a Deployment of the group's replicas, or a LeaderWorkerSet if a replica has several nodes."""
     reads_gguf = engine_record(engine).serve.reads_gguf
-    words = container_words(options, engine, PORT)
+    words = container_words(options, engine, PORT, FOLDER)
     if options.nodes > 1:
         setup = node_setup(engine, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
         words = ["sh", "-c", setup + serve_line(options, engine, PORT)]
     container = {
         "name": "engine",
         "image": image_of(options, engine),
-        **({"workingDir": FOLDER} if reads_gguf else {}),
         "command": literal_words(words),
-        "env": [TOKEN_VARIABLE],
+        "env": [TOKEN_VARIABLE] if reads_gguf else [TOKEN_VARIABLE, HUB_VARIABLE],
         "ports": [{"containerPort": PORT}],
         **({"readinessProbe": {"httpGet": {"path": HEALTH, "port": PORT}}} if options.nodes == 1 else {}),
-        "resources": {"limits": {gpu_resource(options.vendor): options.gpus_per_node}},
-        "volumeMounts": [SHARED_MEMORY_MOUNT],
+        "resources": pod_resources(options.placement, 0 if reads_gguf else options.download_bytes),
+        "volumeMounts": [SHARED_MEMORY_MOUNT] if reads_gguf else [SHARED_MEMORY_MOUNT, CACHE_MOUNT],
     }
+    volumes = [SHARED_MEMORY] if reads_gguf else [SHARED_MEMORY, cache_volume(options.download_bytes)]
     pod = {
         "metadata": {"labels": labels},
-        "spec": {"containers": [container], "volumes": [SHARED_MEMORY], **node_placement(options.placement, karpenter)},
+        "spec": {"containers": [container], "volumes": volumes, **node_placement(options.placement, karpenter)},
     }
     if options.nodes > 1:
         return {

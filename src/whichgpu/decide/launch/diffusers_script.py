@@ -9,6 +9,7 @@ import msgspec
 
 RELEASE = "diffusers 0.42"  # whose documented classes and arguments are written
 SCRIPT, OUTPUT = "generate.py", "output"  # the script and the folder it writes to
+PROMPTS = "prompts.txt"  # has a prompt on each line
 EXAMPLE_PROMPT = "a photo of a lighthouse at dawn"
 PACKAGES = ("diffusers>=0.42", "transformers", "accelerate", "sentencepiece", "ftfy")
 VIDEO_PACKAGES = ("imageio", "imageio-ffmpeg")
@@ -139,7 +140,7 @@ from pathlib import Path
 import torch
 {imports}
 MODEL = os.environ.get("MODEL", {json.dumps(pictures.model)})  # a repository of the Hugging Face hub, or a folder
-PROMPTS = Path("prompts.txt")  # a prompt on each line
+PROMPTS = Path("{PROMPTS}")  # a prompt on each line
 FOLDER = Path("{OUTPUT}")
 BATCH = {pictures.batch}  # at once on each GPU
 RANK, RANKS, GPU = (int(os.environ.get(name, usual)) for name, usual in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))

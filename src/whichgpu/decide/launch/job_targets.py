@@ -11,28 +11,41 @@ import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
 from whichgpu.decide.launch.clusters import (
+    FOLDER,
     dstack_resources,
-    gpu_resource,
     karpenter_pool,
     literal_words,
+    node_class_note,
     node_placement,
     placement_note,
 )
 from whichgpu.decide.launch.containers import (
-    FOLDER,
+    CACHE_MOUNT,
     FOLDER_MOUNT,
     HUB_MOUNT,
+    HUB_VARIABLE,
     SHARED_MEMORY,
     SHARED_MEMORY_MOUNT,
     TOKEN_VARIABLE,
+    cache_volume,
     container_gpus,
+    pod_resources,
 )
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.skypilot import sky_resources
-from whichgpu.decide.launch.text import SLURM_HEAD_ADDRESS, comments, sbatch_head, write_file, yaml
+from whichgpu.decide.launch.text import (
+    SECRET_COMMAND,
+    SLURM_HEAD_ADDRESS,
+    TOKEN,
+    comments,
+    sbatch_head,
+    token_note,
+    write_file,
+    yaml,
+)
 
 Files = dict[str, str]
 OUTPUT_GIB = 100  # volume for what a job writes (assumed)
@@ -45,10 +58,16 @@ class LaunchJob(msgspec.Struct, frozen=True):
     place: Placement
     line: str
     image: str  # container image; empty if none is known
+    needs_image: bool = False  # whether it runs only in that image
     setup: str = ""  # shell line that installs packages
     files: Mapping[str, str] = {}  # that the line runs, by name; each launch file contains them
-    own_files: tuple[str, ...] = ()  # files that the user has
+    own_files: tuple[str, ...] = ()  # files that the user has; folders of data end with a slash
+    inputs: Mapping[str, str] = {}  # files that the user edits, by name, with an example of what is in them
     output: str = ""  # folder that the job writes to
+    output_gib: int = OUTPUT_GIB  # size of what it writes
+    disk_gb: int = 0  # disk of a node that holds all that the job reads and writes; 0 for the target's default
+    download_bytes: int = 0  # of the weights; 0 if unknown
+    is_gated: bool = False  # whether its model may ask for the user's token on the Hugging Face hub
     max_seconds: float | None = None  # upper end of the time it runs
     header: tuple[str, ...] = ()  # lines on the estimate
     notes: tuple[str, ...] = ()  # lines on what the files do not say
@@ -64,9 +83,18 @@ class LaunchJob(msgspec.Struct, frozen=True):
         return "".join(write_file(name, text) for name, text in self.files.items())
 
     @property
+    def examples(self) -> str:
+        """Return the shell code that writes an example of each file that the user does not have."""
+        return "".join(f"[ -e {name} ] || {write_file(name, text)}" for name, text in self.inputs.items())
+
+    @property
     def has_nodes(self) -> bool:
         """Whether the job runs on several nodes."""
         return self.place.nodes > 1
+
+    def token_notes(self, how: str) -> list[str]:
+        """Return how the job gets the user's token, if its model may ask for it."""
+        return token_note(how) if self.is_gated else []
 
 
 def job_files(target: str, job: LaunchJob) -> Files:
@@ -87,25 +115,55 @@ def _slurm(job: LaunchJob) -> Files:
     limit = [f"--time={_hours(job.max_seconds)}"] if job.max_seconds else []
     start = [*([SLURM_HEAD_ADDRESS] if job.has_nodes else []), f"srun {job.line}"]
     notes = [f"Before the first run: {job.setup}"] if job.setup else []
+    notes += [f"It runs in {job.image} or in an environment with the same packages."] if job.needs_image else []
+    notes += job.token_notes(f"export {TOKEN}=… before sbatch")
     directives = sbatch_head(job.name, job.place.nodes, job.place.gpus_per_node, limit)
-    return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + "\n".join(start) + "\n"}
+    return {f"{job.name}.sbatch": directives + _head(job, *notes) + job.writing + job.examples + "\n".join(start) + "\n"}
 
 
 def _skypilot(job: LaunchJob) -> Files:
     address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
     task = {
         "name": job.name,
-        "resources": sky_resources(job.place),
+        "resources": sky_resources(job.place, job.disk_gb) | _sky_image(job),
         **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
+        **({"envs": {TOKEN: ""}} if job.is_gated else {}),
         **({"workdir": "."} if job.own_files else {}),
+        **({"file_mounts": {f"~/sky_workdir/{name}": f"./{name}" for name in job.inputs}} if job.inputs else {}),
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
     }
-    return {f"{job.name}.yaml": _head(job, *region_notes("skypilot", job.place)) + yaml(task)}
+    notes = [*_own_inputs(job), *job.token_notes(f"--env {TOKEN}"), *_results(job), *region_notes("skypilot", job.place)]
+    if job.place.is_spot:
+        notes.append(
+            f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
+        )
+    return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
+
+
+def _own_inputs(job: LaunchJob) -> list[str]:
+    """Return that files which the user edits must be in the folder from which the job is started."""
+    return [f"Write {', '.join(job.inputs)} in the folder where you start it."] if job.inputs else []
+
+
+def _results(job: LaunchJob) -> list[str]:
+    """Return how to start a job with SkyPilot and to fetch what it writes."""
+    if not job.output:
+        return []
+    return [f"Start and fetch: sky launch -c {job.name} {job.name}.yaml && rsync -a {job.name}:sky_workdir/{job.output} ."]
+
+
+def _sky_image(job: LaunchJob) -> dict[str, str]:
+    """Return the image of a job that runs only in it, or on GPUs of AMD, for which the packages of its setup are not."""
+    if job.needs_image:
+        _check_image(job, "skypilot")
+    is_needed = job.needs_image or job.place.vendor == "amd"
+    return {"image_id": f"docker:{job.image}"} if is_needed and job.image else {}
 
 
 def _docker(job: LaunchJob) -> Files:
-    return {"docker.sh": "#!/bin/sh\n" + _head(job, *node_notes(job)) + _docker_code(job, "docker")}
+    notes = [*node_notes(job), *job.token_notes(f"export {TOKEN}=…")]
+    return {"docker.sh": "#!/bin/sh\n" + _head(job, *notes) + _docker_code(job, "docker")}
 
 
 def _docker_code(job: LaunchJob, target: str) -> str:
@@ -115,22 +173,27 @@ def _docker_code(job: LaunchJob, target: str) -> str:
     words = (
         f"docker run --rm {' '.join(container_gpus(job.place.vendor))} --ipc=host {HUB_MOUNT} {FOLDER_MOUNT} {network}{job.image}"
     )
-    return f"{job.writing}{words} bash -c {shlex.quote(job.command)}\n"
+    return f"{job.writing}{job.examples}{words} bash -c {shlex.quote(job.command)}\n"
 
 
 def _dstack(job: LaunchJob) -> Files:
     _check_image(job, "dstack")
+    folders = [one for one in job.own_files if one.endswith("/")]  # Too large for the few megabytes that dstack uploads.
     address = ["export HEAD_ADDRESS=$DSTACK_MASTER_NODE_IP"] if job.has_nodes else []
     task = {
         "type": "task",
         "name": job.name,
         **({"nodes": job.place.nodes} if job.has_nodes else {}),
         "image": job.image,
-        **({"files": list(job.own_files)} if job.own_files else {}),
+        **({"env": [f"{TOKEN}="]} if job.is_gated else {}),
+        **({"files": files} if (files := [*(one for one in job.own_files if one not in folders), *job.inputs]) else {}),
         "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
-        **dstack_resources(job.place),
+        **dstack_resources(job.place, job.disk_gb),
     }
-    return {f"{job.name}.dstack.yml": _head(job, *region_notes("dstack", job.place)) + yaml(task)}
+    notes = [*_own_inputs(job), *job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
+    notes += [f"Volume: add one at {job.output}, which is lost with the machine otherwise."] if job.output else []
+    notes += [f"Volumes: add them with your {' and '.join(folders)} too."] if folders else []
+    return {f"{job.name}.dstack.yml": _head(job, *notes) + yaml(task)}
 
 
 def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
@@ -138,25 +201,35 @@ def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
     _check_image(job, "kubernetes")
     own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
     documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job, karpenter)]
-    head = _head(job, *own, *placement_note(job.place))
+    own += [f"Edit {', '.join(job.inputs)} in the ConfigMap."] if job.inputs else []
+    head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place))
     return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
 
 
 def _karpenter(job: LaunchJob) -> Files:
     pool = karpenter_pool(job.name, job.place, job.place.nodes * job.place.gpus_per_node)
-    return {f"{job.name}-nodes.yaml": comments(job.header) + yaml(pool)} | _kubernetes(job, karpenter=True)
+    head = comments([*job.header, *node_class_note(job.place, job.disk_gb)])
+    return {f"{job.name}-nodes.yaml": head + yaml(pool)} | _kubernetes(job, karpenter=True)
 
 
 def _cloud_cli(job: LaunchJob) -> Files:
-    """Return the line that creates the machines; they start a job that needs no file of the user, else the user starts it."""
-    place = job.place
+    """Return the line that creates the machines, and the script that runs the job on them.
+
+    They start the script themselves if it needs neither a file of the user nor another node; else the user does.
+    """
+    place, start = job.place, f"{job.name}-start.sh"
     check_provider(place.provider, place.instance)
-    start = "" if job.own_files or job.has_nodes else f"{job.name}-start.sh"
-    machines = Machines(job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start)
+    is_alone = not (job.own_files or job.has_nodes)
+    machines = Machines(
+        job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start if is_alone else "",
+        max(DISK_GB, job.disk_gb),
+    )  # fmt: skip
+    files = " and ".join((*job.own_files, start))
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
-    notes += [] if start else [f"On them: {job.command}"]
+    notes += [] if is_alone else [f"Copy {files} there, then run: sh {start}"]
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
-    return script | ({start: "#!/bin/sh\n" + _head(job) + _docker_code(job, "cloud-cli")} if start else {})
+    tokens = job.token_notes(f"export {TOKEN}=…")
+    return script | {start: "#!/bin/sh\n" + _head(job, *tokens) + _docker_code(job, "cloud-cli")}
 
 
 JOB_TARGETS: Mapping[str, Callable[[LaunchJob], Files]] = {
@@ -174,19 +247,19 @@ def _manifest(job: LaunchJob, karpenter: bool) -> dict[str, Any]:
     """Return the Job of Kubernetes: one pod per node, which knows the address of the first by its name."""
     nodes = job.place.nodes
     address = f"export HEAD_ADDRESS={job.name}-0.{job.name}; " if job.has_nodes else ""
-    mounts = [SHARED_MEMORY_MOUNT]
-    mounts += [{"name": "files", "mountPath": f"{FOLDER}/{name}", "subPath": name} for name in job.files]
+    mounts = [SHARED_MEMORY_MOUNT, CACHE_MOUNT]
+    mounts += [{"name": "files", "mountPath": f"{FOLDER}/{name}", "subPath": name} for name in (*job.files, *job.inputs)]
     mounts += [{"name": "output", "mountPath": f"{FOLDER}/{job.output}"}] if job.output else []
     container = {
         "name": "job",
         "image": job.image,
         "workingDir": FOLDER,
         "command": literal_words(["bash", "-c", address + job.command]),
-        "env": [TOKEN_VARIABLE],
-        "resources": {"limits": {gpu_resource(job.place.vendor): job.place.gpus_per_node}},
+        "env": [TOKEN_VARIABLE, HUB_VARIABLE],
+        "resources": pod_resources(job.place, job.download_bytes),
         "volumeMounts": mounts,
     }
-    volumes: list[dict[str, Any]] = [SHARED_MEMORY]
+    volumes: list[dict[str, Any]] = [SHARED_MEMORY, cache_volume(job.download_bytes)]
     volumes += [{"name": "files", "configMap": {"name": job.name}}] if job.files else []
     volumes += [{"name": "output", "persistentVolumeClaim": {"claimName": job.name}}] if job.output else []
     pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes, **node_placement(job.place, karpenter)}
@@ -220,11 +293,13 @@ def _volumes(job: LaunchJob) -> list[dict[str, Any]]:
     """Return the ConfigMap of a job's files and the claim of a volume for what it writes."""
     documents: list[dict[str, Any]] = []
     if job.files:
-        documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": job.name}, "data": dict(job.files)})
+        documents.append(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": job.name}, "data": {**job.files, **job.inputs}}
+        )
     if job.output:
         spec = {
             "accessModes": ["ReadWriteMany" if job.has_nodes else "ReadWriteOnce"],
-            "resources": {"requests": {"storage": f"{OUTPUT_GIB}Gi"}},
+            "resources": {"requests": {"storage": f"{job.output_gib}Gi"}},
         }
         documents.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": job.name}, "spec": spec})
     return documents

@@ -7,14 +7,17 @@ import msgspec
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.decide.launch.diffusers_script import (
+    EXAMPLE_PROMPT,
     OUTPUT,
     PIPELINES,
     PRECISIONS,
+    PROMPTS,
     SCRIPT,
     Pictures,
     generate_script,
     install_line,
 )
+from whichgpu.decide.launch.disk import weights_disk_gb
 from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files, node_notes
 from whichgpu.decide.launch.placement import Placement
 from whichgpu.decide.launch.serve_command import shell_line
@@ -35,6 +38,7 @@ class PicturePlan(msgspec.Struct, frozen=True):
     max_seconds: float | None = None
     header: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    download_bytes: int = 0  # of the weights; 0 if unknown
 
 
 def picture_files(target: str, plan: PicturePlan) -> Files:
@@ -54,12 +58,16 @@ def picture_files(target: str, plan: PicturePlan) -> Files:
         plan.image,
         setup=install_line(pictures),
         files={SCRIPT: generate_script(pictures)},
+        inputs={PROMPTS: f"{EXAMPLE_PROMPT}\n"},
         output=OUTPUT,
         max_seconds=plan.max_seconds,
+        download_bytes=plan.download_bytes,
+        disk_gb=weights_disk_gb(plan.download_bytes),
+        is_gated=True,
         header=plan.header,
-        notes=plan.notes,
+        notes=(*plan.notes, f"{PROMPTS}: a prompt on each line."),
     )
     if target != SCRIPT_TARGET:
         return job_files(target, job)
-    head = comments([*plan.header, *plan.notes, f"Start it with: {job.command}", *node_notes(job)])
+    head = comments([*plan.header, *job.notes, f"Start it with: {job.command}", *node_notes(job)])
     return {SCRIPT: head + job.files[SCRIPT]}

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 from whichgpu.catalog.engines.record import EngineRecord, ServeCommand
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
+from whichgpu.decide.launch.engine_lines.config_file import file_setup, file_words
+from whichgpu.decide.launch.engine_lines.offload import offload_notes, offload_words
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import is_instruction_tuned
+from whichgpu.decide.launch.engine_lines.speculative import speculative_notes, speculative_words
 from whichgpu.decide.launch.options import LaunchOptions
-from whichgpu.decide.launch.speculative import file_setup, speculative_notes, speculative_words
-from whichgpu.decide.launch.text import NodeWord, argument
+from whichgpu.decide.launch.text import NodeWord, argument, in_folder
 from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES, checkpoint_placeholder, gguf_file
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 
@@ -35,15 +38,16 @@ def serving_engines() -> tuple[str, ...]:
     return tuple(id for id in engine_ids() if engine_record(id).serve.command)
 
 
-def serve_words(options: LaunchOptions, engine: str, port: int | None = None) -> list[str]:
+def serve_words(options: LaunchOptions, engine: str, port: int | NodeWord | None = None, folder: str = "") -> list[str]:
     """Return the words of the command line that launches one replica with an engine.
 
-    A port is one that other machines reach; with None the engine listens where it does by default.
+    A port is one that other machines reach; with None the engine listens where it does by default. GGUF files are in `folder`.
     """
     record = engine_record(engine)
     serve = record.serve
-    words = [word.format(model=model_argument(options, serve)) for word in serve.command.split()]
-    words += serve.fixed.split() + (serve.embedding.split() if options.is_embedding else [])
+    model = in_folder(folder, model_argument(options, serve)) if serve.reads_gguf else model_argument(options, serve)
+    words = [word.format(model=model) for word in serve.command.split()]
+    words += offload_words(options, serve) + (serve.embedding.split() if options.is_embedding else [])
     for option, value in _sized_options(options, serve):
         words += _option(serve, option, value)
     if options.checkpoint is None:  # The engine reads the precision of a quantised checkpoint from its config.json.
@@ -53,23 +57,32 @@ def serve_words(options: LaunchOptions, engine: str, port: int | None = None) ->
     kv_dtype = "fp16" if options.kv_dtype == "bf16" and not options.has_bf16 else options.kv_dtype
     if kv_dtype != options.dtype:
         words += serve.kv_precision.get(kv_dtype or "", "").split()
-    words += speculative_words(options, record)
+    words += speculative_words(options, record, folder) + file_words(options, record)
     words += WORKER_OPTIONS.get((engine, options.role), "").split()
     if options.nodes > 1:
         several = serve.nodes.format(nodes=options.nodes).split() + (["$NODE_OPTIONS"] if serve.other_nodes else [])
         words += map(NodeWord, several)
-    return words + ([*_option(serve, serve.port, str(port)), *serve.host.split()] if port else [])
+    if port is None:
+        return words
+    reached = _option(serve, serve.port, str(port))
+    return [*words, *(map(NodeWord, reached) if isinstance(port, NodeWord) else reached), *serve.host.split()]
 
 
-def serve_line(options: LaunchOptions, engine: str, port: int | None = None, program: str = "") -> str:
+def serve_line(options: LaunchOptions, engine: str, port: int | NodeWord | None = None, program: str = "") -> str:
     """Return the shell code that starts one replica, under a `program` if given; writes the config file an engine needs first."""
     return file_setup(options, engine_record(engine)) + program + shell_line(serve_words(options, engine, port))
 
 
-def container_words(options: LaunchOptions, engine: str, port: int) -> list[str]:
-    """Return the words that start one replica in a container: those of a shell if an engine's config file is written first."""
-    has_file = file_setup(options, engine_record(engine)) != ""
-    return ["sh", "-c", serve_line(options, engine, port)] if has_file else serve_words(options, engine, port)
+def container_words(options: LaunchOptions, engine: str, port: int, folder: str = "") -> list[str]:
+    """Return the words that start one replica in a container: those of a shell if an engine's config file is written first.
+
+    GGUF files are in `folder`.
+    """
+    record = engine_record(engine)
+    program, *words = serve_words(options, engine, port, folder)
+    words = [record.serve.image_program or program, *words]
+    setup = file_setup(options, record)
+    return ["sh", "-c", setup + shell_line(words)] if setup else words
 
 
 def node_setup(engine: str, rank: str, head: str) -> str:
@@ -103,7 +116,11 @@ def needs_checkpoint(options: LaunchOptions, serve: ServeCommand) -> bool:
 
 
 def checkpoint_notes(options: LaunchOptions, record: EngineRecord) -> list[str]:
-    """Return what to put in place of the placeholder for a checkpoint; nothing if the line has none."""
+    """Return which checkpoint is served if it is another than the model, or what to put in place of a placeholder for it."""
+    if options.checkpoint is not None and not record.serve.reads_gguf:
+        tuned = is_instruction_tuned(options.checkpoint) and not is_instruction_tuned(options.model)
+        why = "; it is instruction-tuned for chat, the other is the base model" if tuned else ""
+        return [f"Checkpoint: {options.checkpoint} has the weights of {options.model} in {options.dtype}{why}."]
     if not needs_checkpoint(options, record.serve):
         return []
     return [
@@ -116,6 +133,8 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
     """Return what the command line of a replica does not say: weights to provide, releases, ranks that it cannot express."""
     record = engine_record(engine)
     serve, notes = record.serve, list[str]()
+    if options.max_model_len and options.context_reason:
+        notes.append(options.context_reason if not serve.context_of_all else _reserved_note(options))
     if engine in options.earlier:
         release = options.releases.get(engine)
         which = f'release {release} does: pip install "{serve.package}=={release}"' if release else "an earlier one did"
@@ -124,26 +143,36 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         file_type = GGUF_TYPES.get(options.dtype, options.dtype)
         instead = f", {record.name}'s type for {options.dtype}" if file_type != options.dtype else ""
         notes.append(f"Weights: {options.model} as a GGUF file in {file_type}{instead}.")
-    elif needs_checkpoint(options, serve):
-        notes += checkpoint_notes(options, record)
-    elif options.checkpoint is None and options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
+    elif own := checkpoint_notes(options, record):
+        notes += own
+    elif options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
         notes.append(f"Weights: a checkpoint in {options.dtype}; {record.name} reads its precision from the checkpoint.")
     if options.kv_dtype not in (None, options.dtype, *serve.kv_precision, *HALF):
         notes.append(f"KV cache in {options.kv_dtype}: {record.name} has no option for it, its checkpoint decides.")
-    if options.data_parallel_size > 1 and not serve.data_parallel:
+    if has_attention_ranks(options, serve):
+        if serve.attention_data_parallel_file and options.tensor_parallel_size > 1:
+            ranks = _expert_ranks(options)
+            notes.append(f"{record.name}: attention is data parallel over all {ranks} ranks, without tensor parallel.")
+    elif options.data_parallel_size > 1 and not serve.data_parallel:
         notes.append(
             f"{record.name} has no data parallelism: start {options.data_parallel_size} of these, one on each part of the GPUs."
         )
-    elif _experts_span_fewer_ranks(options, serve):
+    if _experts_span_fewer_ranks(options, serve):
         notes.append(
             f"Expert parallel: {record.name} uses all {_expert_ranks(options)} ranks, not {options.expert_parallel_size}."
         )
-    notes += speculative_notes(options, record)
+    notes += [*offload_notes(options, record), *speculative_notes(options, record)]
     if options.role != "both":
         notes.append(f"A {options.role} worker: a router sends each prompt to a prefill worker, then to a decode worker.")
         needs = WORKER_NEEDS.get(engine, f"{record.name} does so as its own configuration says")
         notes.append(f"The workers exchange KV caches: {needs}.")
     return notes
+
+
+def _reserved_note(options: LaunchOptions) -> str:
+    """Return the context that an engine reserves for each sequence."""
+    each = options.request_length or options.max_model_len
+    return f"Context: {each} tokens for each sequence ({options.max_num_seqs or 1} at once), reserved at the start."
 
 
 def node_notes(options: LaunchOptions, engine: str) -> list[str]:
@@ -162,9 +191,11 @@ def node_notes(options: LaunchOptions, engine: str) -> list[str]:
 def _sized_options(options: LaunchOptions, serve: ServeCommand) -> Iterator[tuple[str, str]]:
     """Yield the options of a replica with their values; those of size 1 and those the engine lacks are left out."""
     ep, dp = options.expert_parallel_size, options.data_parallel_size
-    attention_dp = dp > 1 and ep > 1 and bool(serve.attention_data_parallel)
+    attention_dp = has_attention_ranks(options, serve)
     tp = options.tensor_parallel_size * (dp if attention_dp and serve.counts_attention_data_parallel else 1)
-    context, sequences = options.max_model_len, options.max_num_seqs
+    context, sequences, tokens = options.max_model_len, options.max_num_seqs, options.max_num_batched_tokens
+    if attention_dp and serve.limits_of_all_ranks:
+        sequences, tokens = sequences and sequences * dp, tokens and tokens * dp
     if context and serve.context_of_all:  # Its memory is reserved for all sequences at the start.
         context = (options.request_length or context) * (sequences or 1)
     first = serve.tensor_parallel if " " not in serve.tensor_parallel else ""  # Written out even if it is 1.
@@ -172,15 +203,20 @@ def _sized_options(options: LaunchOptions, serve: ServeCommand) -> Iterator[tupl
     if " " in serve.tensor_parallel and options.pipeline_parallel_size > 1:  # One of two modes, not sizes of both.
         del sizes[serve.tensor_parallel]
     yield from ((option, str(size)) for option, size in sizes.items() if option and (size > 1 or option == first))
-    if attention_dp:
+    if attention_dp and serve.attention_data_parallel:
         yield serve.attention_data_parallel, ""
     if ep > 1 and serve.expert_parallel:
         option, _, size = serve.expert_parallel.format(ep=ep).partition("=")
         yield option, size
-    limits = {serve.max_sequences: sequences, serve.context: context, serve.chunk: options.max_num_batched_tokens}
+    limits = {serve.max_sequences: sequences, serve.context: context, serve.chunk: tokens}
     yield from ((option, str(value)) for option, value in limits.items() if option and value)
     if serve.memory_share and options.memory_share:
         yield serve.memory_share, f"{options.memory_share:.3f}".removesuffix("0")
+
+
+def has_attention_ranks(options: LaunchOptions, serve: ServeCommand) -> bool:
+    """Whether the data parallel ranks are attention data parallel ranks inside the engine's tensor parallel group."""
+    return options.attention_ranks > 1 and bool(serve.attention_data_parallel or serve.attention_data_parallel_file)
 
 
 def _option(serve: ServeCommand, option: str, value: str) -> list[str]:

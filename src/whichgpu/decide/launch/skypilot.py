@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.decide.launch.disk import extra_disk, weights_disk_gb
+from whichgpu.decide.launch.images import check_image, image_of, needs_image
 from whichgpu.decide.launch.names import gpu_name, provider_name, region_of
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.placement import Placement
-from whichgpu.decide.launch.serve_command import node_setup, serve_line
+from whichgpu.decide.launch.serve_command import container_words, node_setup, serve_line, shell_line
 from whichgpu.decide.launch.text import TOKEN
 
 PORT = 8000  # The engine listens on this port.
@@ -18,38 +20,41 @@ TARGET = "skypilot"
 
 def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
     """Return the specification of a SkyServe service that keeps the group's replicas running."""
+    with_image = needs_image(options, engine)
+    if with_image:
+        check_image(options, engine, TARGET)
     return {
         "name": options.group,
         "service": {
             "readiness_probe": HEALTH,
             "replica_policy": {"min_replicas": options.copies, "max_replicas": options.copies},
         },
-        "resources": sky_resources(options.placement) | {"ports": PORT},
+        "resources": {
+            **sky_resources(options.placement, weights_disk_gb(options.download_bytes)),
+            **({"image_id": f"docker:{image_of(options, engine)}"} if with_image else {}),
+            "ports": PORT,
+        },
         **({"num_nodes": options.nodes} if options.nodes > 1 else {}),
-        "envs": {TOKEN: ""} | ({_version(engine): options.releases.get(engine, "")} if engine in options.earlier else {}),
+        "envs": {TOKEN: ""}
+        | ({_version(engine): options.releases.get(engine, "")} if engine in options.earlier and not with_image else {}),
         **({"workdir": "."} if engine_record(engine).serve.reads_gguf else {}),
-        **({"setup": setup} if (setup := _setup(options, engine)) else {}),
+        **({} if with_image else {"setup": _setup(options, engine)}),
         "run": _run(options, engine),
     }
 
 
-def sky_resources(place: Placement) -> dict[str, Any]:
-    """Return SkyPilot's keys for the GPUs of a node and the offer they are rented by."""
+def sky_resources(place: Placement, disk_gb: int) -> dict[str, Any]:
+    """Return SkyPilot's keys for the GPUs of a node, the offer they are rented by, and a disk larger than its default."""
     resources: dict[str, Any] = {"accelerators": f"{gpu_name(TARGET, place)}:{place.gpus_per_node}"}
     cloud, region = provider_name(TARGET, place), region_of(TARGET, place)
     resources |= ({"cloud": cloud.name} if cloud else {}) | ({"region": region} if region else {})
+    resources |= {"disk_size": disk} if (disk := extra_disk(TARGET, disk_gb)) else {}
     return resources | ({"use_spot": True} if place.is_spot else {})
-
-
-def install_notes(engine: str) -> list[str]:
-    """Return that an engine without a package must be installed otherwise."""
-    serve, name = engine_record(engine).serve, engine_record(engine).name
-    return [] if serve.package else [f"{name} has no package to install: set image_id to docker:{serve.image}, or add a setup."]
 
 
 def release_note(options: LaunchOptions, engine: str) -> list[str]:
     """Return how to choose the engine's release, if only an earlier one runs on the GPU."""
-    if engine not in options.earlier:
+    if engine not in options.earlier or needs_image(options, engine):
         return []
     release = options.releases.get(engine)
     how = f"Release {release} is installed." if release else f"Start it with --env {_version(engine)}=…"
@@ -57,6 +62,8 @@ def release_note(options: LaunchOptions, engine: str) -> list[str]:
 
 
 def _run(options: LaunchOptions, engine: str) -> str:
+    if options.nodes == 1 and needs_image(options, engine):
+        return shell_line(container_words(options, engine, PORT))
     line = serve_line(options, engine, PORT)
     if options.nodes == 1:
         return line
@@ -66,8 +73,6 @@ def _run(options: LaunchOptions, engine: str) -> str:
 def _setup(options: LaunchOptions, engine: str) -> str:
     """Return shell commands that install an engine: its present release, or one set by an environment variable."""
     package = engine_record(engine).serve.package
-    if not package:
-        return ""
     if engine not in options.earlier:
         return f"pip install {package}"
     reason = f"the present release does not run on {options.gpu}: name an earlier one"

@@ -11,24 +11,20 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.decide.launch.cloud_cli import TOOLS, Machines, check_provider, create_line
-from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, placement_note
-from whichgpu.decide.launch.containers import (
-    check_image,
-    docker_line,
-    image_of,
-    kubernetes_manifests,
-    slurm_script,
-    volume_note,
-)
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_class_note, placement_note
+from whichgpu.decide.launch.containers import docker_line, kubernetes_manifests, slurm_script, volume_note
+from whichgpu.decide.launch.disk import weights_disk_gb
+from whichgpu.decide.launch.engine_lines.ollama import ollama_code, ollama_notes
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import ENGINES as QUANTISED_ENGINES
+from whichgpu.decide.launch.images import check_image, image_of, install_notes
 from whichgpu.decide.launch.names import region_notes
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS
 from whichgpu.decide.launch.serve_command import node_notes, serve_line, serve_notes, serving_engines
-from whichgpu.decide.launch.skypilot import install_notes, release_note, service
+from whichgpu.decide.launch.skypilot import PORT, release_note, service
 from whichgpu.decide.launch.text import SECRET_COMMAND, comments, token_note, yaml
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS
-from whichgpu.workload.config_files.checkpoint_names import GGUF_TYPES
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
@@ -41,7 +37,8 @@ class LaunchPlan(msgspec.Struct, frozen=True):
 
 Files = dict[str, str]
 Template = Callable[[LaunchPlan], Files]
-OLLAMA_KV_TYPES = {"q8_0": "q8_0", "int8": "q8_0", "fp8": "q8_0", "q4_0": "q4_0", "int4": "q4_0"}  # OLLAMA_KV_CACHE_TYPE
+EXPORT = "export HF_TOKEN=…"
+Notes = Callable[[LaunchOptions], list[str]]
 
 
 @cache
@@ -72,42 +69,39 @@ def launch_files(target: str, plan: LaunchPlan) -> Files:
 
 def _engine_script(engine: str, plan: LaunchPlan) -> Files:
     if engine != plan.engine:  # Tokens of a step and memory share are those of the engine that was estimated.
-        groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None) for one in plan.groups)
+        changes = {} if engine in QUANTISED_ENGINES else {"checkpoint": None}
+        groups = tuple(replace(one, max_num_batched_tokens=None, memory_share=None, **changes) for one in plan.groups)
         plan = replace(plan, groups=groups)
     if engine_record(engine).serve.reads_gguf:
         _check_one_node(plan, engine)
-    return {f"{engine}.sh": _script(plan, engine, lambda options: serve_line(options, engine))}
+    notes = partial(_script_notes, engine=engine)
+    return {f"{engine}.sh": _script(plan, engine, lambda options: serve_line(options, engine), notes=notes)}
 
 
 def _docker_script(plan: LaunchPlan) -> Files:
     engine = _containers(plan, "docker")
-    return {"docker.sh": _script(plan, engine, lambda options: docker_line(options, engine))}
+    notes = partial(_docker_notes, engine=engine)
+    return {"docker.sh": _script(plan, engine, lambda options: docker_line(options, engine), notes=notes)}
 
 
 def _ollama_script(plan: LaunchPlan) -> Files:
     _check_one_node(plan, "ollama")
-    return {"ollama.sh": _script(plan, "llama.cpp", _ollama_line, "Ollama", "ollama run, or a Modelfile")}
-
-
-def _ollama_line(options: LaunchOptions) -> str:
-    """Return `ollama serve` with the environment variables of its FAQ: context, parallel requests, KV cache, several GPUs."""
-    kv_type = OLLAMA_KV_TYPES.get(options.kv_dtype or "")
-    variables = {
-        "OLLAMA_CONTEXT_LENGTH": options.request_length or options.max_model_len,
-        "OLLAMA_NUM_PARALLEL": options.max_num_seqs,
-        "OLLAMA_KV_CACHE_TYPE": kv_type,
-        "OLLAMA_FLASH_ATTENTION": 1 if kv_type else None,
-        "OLLAMA_SCHED_SPREAD": 1 if options.gpus_per_copy > 1 else None,
-    }
-    return " ".join([*(f"{name}={value}" for name, value in variables.items() if value), "ollama serve"])
+    return {"ollama.sh": _script(plan, "llama.cpp", ollama_code, "Ollama", notes=ollama_notes)}
 
 
 def _slurm_scripts(plan: LaunchPlan) -> Files:
     engine = _server(plan)
-    return {
-        f"{one.group}.sbatch": slurm_script(one, engine, comments([*_head(plan, engine), *serve_notes(one, engine)]))
-        for one in plan.groups
-    }
+    files = {}
+    for one in plan.groups:
+        notes = [
+            *_head(plan, engine),
+            *install_notes(one, engine),
+            *serve_notes(one, engine),
+            *_token_notes(engine, f"{EXPORT} before sbatch"),
+        ]
+        notes += [f"Ports: {PORT} + the index of each job of the array."] if one.copies > 1 else []
+        files[f"{one.group}.sbatch"] = slurm_script(one, engine, comments(notes))
+    return files
 
 
 def _skypilot_services(plan: LaunchPlan) -> Files:
@@ -117,9 +111,8 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
             [
                 *release_note(one, engine),
                 *_head(plan, engine),
-                *install_notes(engine),
                 *serve_notes(replace(one, earlier={}), engine),
-                *token_note("--env HF_TOKEN"),
+                *_token_notes(engine, "--env HF_TOKEN"),
                 *region_notes("skypilot", one.placement),
             ]
         )
@@ -135,7 +128,7 @@ def _kubernetes_manifests(plan: LaunchPlan, karpenter: bool = False) -> Files:
         notes = [
             *serve_notes(one, engine),
             *volume_note(one, engine),
-            *token_note(SECRET_COMMAND),
+            *_token_notes(engine, SECRET_COMMAND),
             *placement_note(one.placement),
         ]
         documents = kubernetes_manifests(one, engine, karpenter)
@@ -147,6 +140,7 @@ def _karpenter_manifests(plan: LaunchPlan) -> Files:
     """Return the manifests of Kubernetes, and a node pool for each group whose machine Karpenter can start."""
     pools = {
         f"{one.group}-nodes.yaml": comments(plan.header)
+        + comments(node_class_note(one.placement, weights_disk_gb(one.download_bytes)))
         + yaml(karpenter_pool(one.group, one.placement, one.copies * one.gpus_per_copy))
         for one in plan.groups
     }
@@ -162,7 +156,8 @@ def _dstack_services(plan: LaunchPlan) -> Files:
             [
                 *_head(plan, engine),
                 *serve_notes(one, engine),
-                *token_note("-e HF_TOKEN=…"),
+                *volume_note(one, engine),
+                *_token_notes(engine, "-e HF_TOKEN=…"),
                 *region_notes("dstack", one.placement),
             ]
         )
@@ -183,17 +178,35 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
             replicas = [docker_line(one, engine, replica) for replica in range(-(-one.copies // count))]
             files[start] = (
                 "#!/bin/sh\n"
-                + comments([*plan.header, *serve_notes(one, engine), *token_note("export HF_TOKEN=…")])
+                + comments(
+                    [*plan.header, *serve_notes(one, engine), *_token_notes(engine, "write export HF_TOKEN=… above docker")]
+                )
                 + "\n".join(replicas)
                 + "\n"
             )
-        machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start)
+        disk = max(DISK_GB, weights_disk_gb(one.download_bytes))
+        machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start, disk)
         notes = [
             f"Tool: as documented for {TOOLS[one.provider]}.",
             *([] if start else [*serve_notes(one, engine), *node_notes(one, engine)]),
         ]
         script += comments(notes) + create_line(machines) + "\n"
     return {"cloud.sh": script} | files
+
+
+def _script_notes(options: LaunchOptions, engine: str) -> list[str]:
+    """Return what a person does before the command of a replica runs on their own machine."""
+    token = _token_notes(engine, f"{EXPORT} before the command")
+    return [*install_notes(options, engine), *token, *serve_notes(options, engine), *node_notes(options, engine)]
+
+
+def _docker_notes(options: LaunchOptions, engine: str) -> list[str]:
+    return [*_token_notes(engine, f"{EXPORT} before the command"), *serve_notes(options, engine), *node_notes(options, engine)]
+
+
+def _token_notes(engine: str, how: str) -> list[str]:
+    """Return how an engine that downloads weights gets the user's token."""
+    return [] if engine_record(engine).serve.reads_gguf else token_note(how)
 
 
 def _server(plan: LaunchPlan) -> str:
@@ -218,9 +231,7 @@ def _containers(plan: LaunchPlan, target: str) -> str:
     return engine
 
 
-def _script(
-    plan: LaunchPlan, engine: str, line: Callable[[LaunchOptions], str], name: str | None = None, weights: str | None = None
-) -> str:
+def _script(plan: LaunchPlan, engine: str, line: Callable[[LaunchOptions], str], name: str | None = None, *, notes: Notes) -> str:
     """Return a shell script with one command for each group of replicas."""
     text = "#!/bin/sh\n" + comments(_head(plan, engine, name))
     if any(one.copies > 1 for one in plan.groups):
@@ -228,13 +239,7 @@ def _script(
     for one in plan.groups:
         place = " ".join(filter(None, (one.provider, one.instance)))
         count = f"{one.copies} of these, each on {one.gpus_per_copy}x {one.gpu}" + (f" ({place})" if place else "")
-        notes = (
-            [f"Weights: {one.model} in {GGUF_TYPES.get(one.dtype, one.dtype)} ({weights})."]
-            if weights
-            else [*serve_notes(one, engine), *node_notes(one, engine)]
-        )
-        notes += [f"Speculative decoding is not set: {name} has no variable for it."] if name and one.speculative else []
-        text += comments([count, *notes]) + line(one) + "\n"
+        text += comments([count, *notes(one)]) + line(one) + "\n"
     return text
 
 

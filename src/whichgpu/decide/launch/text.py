@@ -8,7 +8,7 @@ from typing import Any
 
 
 class NodeWord(str):
-    """A word with a variable that the shell of each node expands: NODE_RANK, HEAD_ADDRESS or NODE_OPTIONS."""
+    """A word with a variable that the shell of each node expands: NODE_RANK, HEAD_ADDRESS, NODE_OPTIONS or PORT."""
 
     __slots__ = ()
 
@@ -25,6 +25,15 @@ def argument(name: str) -> str:
     './-model.gguf'
     """
     return f"./{name}" if name.startswith("-") else name
+
+
+def in_folder(folder: str, name: str) -> str:
+    """Return a file's path in a folder, or its name without one.
+
+    >>> in_folder("/work", "model.gguf"), in_folder("", "model.gguf")
+    ('/work/model.gguf', 'model.gguf')
+    """
+    return f"{folder}/{name.removeprefix('./')}" if folder and not name.startswith("/") else name
 
 
 def _printable(word: str) -> str:

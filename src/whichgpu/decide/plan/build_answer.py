@@ -12,6 +12,9 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
+from whichgpu.decide.launch.disk import download_bytes
+from whichgpu.decide.launch.engine_lines.context import STEP, served_context
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import quantised_checkpoint
 from whichgpu.decide.launch.models import earlier_releases, file_name, known_releases, repository_of, with_repository
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
@@ -207,33 +210,46 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> LaunchOptions:
     model = next(one for one in formulation.models if one.name == row.model)
     column = next(
         column
-        for column in formulation.columns
-        if formulation.models[column.model] is model
+        for column, count in zip(formulation.columns, plan.trial.solution.counts.max(axis=0), strict=True)
+        if count > 0
+        and formulation.models[column.model] is model
         and formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
         and column.replica.tp == row.gpus_per_copy
         and (column.replica.role, column.replica.precision) == (row.role, row.precision)
     )
-    limits = column.replica.limits
+    limits, shape = column.replica.limits, model.request.shape
+    context = served_context(
+        model.traffic.longest, getattr(shape, "max_context", None), limits.cache_tokens // STEP * STEP if limits else None
+    )
+    gpu = catalog.gpu_by_id[row.gpu]
+    engine = model.engine.id if model.engine else ""
+    checkpoint = None if shape.native else quantised_checkpoint(model.request.bare.model, row.precision, engine, catalog)
     return LaunchOptions(
         group=file_name(f"{row.model}-{row.gpu}-{place + 1}"),
         model=repository_of(model.request.bare.model, catalog, model.requested_name),
         **{name: getattr(row, name) for name in ("copies", "gpu", "gpus_per_copy", "provider", "instance", "region", "machines")},
         tensor_parallel_size=row.parallel.tp,
-        max_num_seqs=row.batch,
-        max_model_len=model.traffic.longest,
+        max_num_seqs=column.replica.sequence_limit,
+        max_model_len=context.tokens,
+        request_length=model.traffic.longest,
+        context_reason=context.reason,
         max_num_batched_tokens=limits.max_batched_tokens if limits else None,
         dtype=row.precision,
         memory_share=limits.memory_share if limits else None,
         spot=row.term == "spot",
-        earlier=earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
-        releases=known_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
-        vendor=catalog.gpu_by_id[row.gpu].vendor,
-        has_bf16="bf16" in catalog.gpu_by_id[row.gpu].supports,
+        earlier=earlier_releases(catalog.engines, gpu),
+        releases=known_releases(catalog.engines, gpu),
+        vendor=gpu.vendor,
+        architecture=gpu.architecture,
+        has_bf16="bf16" in gpu.supports,
         pipeline_parallel_size=row.parallel.pp,
         data_parallel_size=max(1, row.gpus_per_copy // (row.parallel.tp * row.parallel.pp)),
         expert_parallel_size=row.parallel.ep,
         kv_dtype=column.replica.cache or None,
-        published=model.request.shape.native,
+        published=shape.native,
+        layers=getattr(shape, "layers", 0),
+        checkpoint=checkpoint,
+        download_bytes=download_bytes(shape, row.precision, checkpoint),
         role=row.role,
         speculative=with_repository(model.request.bare.speculative, catalog),
     )

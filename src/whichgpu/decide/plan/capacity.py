@@ -71,6 +71,17 @@ class ReplicaCapacity(msgspec.Struct, frozen=True):
     late_batches: Floats | None = None
     role: Role = "both"  # prefill worker, decode worker, or both phases
     cache: str = ""  # format of the KV cache, the same where a prefill worker sends it and a decode worker receives it
+    max_sequences: int | None = None  # most running sequences if that is not the largest batch
+
+    @property
+    def largest_batch(self) -> int:
+        """Return the most sequences planned to run at once, over all buckets of requests."""
+        return max(1, int(self.batches.max()))
+
+    @property
+    def sequence_limit(self) -> int:
+        """Return the most sequences that the engine may run at once."""
+        return self.max_sequences or self.largest_batch
 
     @property
     def best_rates(self) -> Floats:

@@ -112,7 +112,7 @@ def warnings(
 
 
 def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:
-    if plan.question.headroom is None:
+    if plan.question.headroom is None and not plan.trial.by_simulation:
         for name, share in plan.trial.headrooms.items():
             if share > HEADROOMS[0] + 1e-9:
                 yield msg("plan.headroom-raised", model=name, share=f"{share:.0%}")

@@ -15,7 +15,7 @@ from whichgpu.decide.candidate import Cost
 from whichgpu.decide.market import Market
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_memory
 from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, HourPoint, JobRow, LevelRow, OwnedRow, Serves, money
-from whichgpu.decide.plan.simulate import max_batch, replica_range
+from whichgpu.decide.plan.simulate import replica_range
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.marginal import added_replica, saving
@@ -92,7 +92,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
             **self._offer(gpu_pool, option),
             precision=column.replica.precision,
             parallel=Parallel(dp=count * column.replicas, tp=tp),
-            batch=max_batch(column),
+            batch=column.replica.largest_batch,
             rate=rate,
             capacity=step_range.rate(rate / busy if busy > 0 else 0.0, "requests/s"),
             utilisation=busy,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 from math import ceil
-from time import process_time
 from typing import Any
 
 import msgspec
@@ -33,20 +32,20 @@ from whichgpu.decide.relax import rounded_up
 LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)
 LIMIT_STEPS = (1.5, 2.5)  # Factors on the smallest limits (GPUs, or one over the rate) with which the solver finds a plan.
 FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Each is dropped alone, in this order.
-MAX_TRIALS = 12  # At most this many plans are tried for one refusal.
+MAX_TRIALS = 12  # At most this many single changes are tried for one refusal.
 MAX_PAIRS = 2  # At most this many first changes are combined with a second one.
 TRIAL_SECONDS = 5.0  # Solver seconds in one trial.
-ALL_SECONDS = 20.0  # No further trial starts after this many processor seconds.
+MAX_PLANS = 24  # At most this many plans are tried in all: a number, so that every machine proposes the same change.
 TOGETHER = "plan.relax-together"
 
 
 class RelaxationTrials(msgspec.Struct, frozen=True):
-    """A question without a plan, and the models, prices and time with which changed questions are planned."""
+    """A question without a plan, and the models and prices with which changed questions are planned."""
 
     question: PlanQuestion
     models: Sequence[ServedModel]
     sources: PlanSources
-    until: float  # processor time after which no trial starts
+    numbers: Iterator[int]  # one of these is taken by each plan that is tried
 
     def attempt(self, question: PlanQuestion) -> Refusal | bool:
         """Plan another question: return True if answered, False if its simulation misses the objectives, else the refusal."""
@@ -68,7 +67,7 @@ def relaxed_refusal(
     `command` returns the command line of a question, or None if flags cannot express it.
     """
     models = served_models(question, sources.lookups)
-    trials = RelaxationTrials(question, models, sources, process_time() + ALL_SECONDS)
+    trials = RelaxationTrials(question, models, sources, iter(range(MAX_PLANS)))
     change = _first_change(refusal, trials)
     if change is None:
         return no_answer(refusal)
@@ -83,7 +82,7 @@ def _first_change(refusal: Refusal, trials: RelaxationTrials, pairs: bool = True
     """Return the first change to the question that gives a plan; with `pairs`, else the first two that do together; else None."""
     failed: list[tuple[Change, Refusal]] = []
     for change in islice(_changes(refusal, trials), MAX_TRIALS):
-        if process_time() > trials.until:
+        if next(trials.numbers, None) is None:
             return None
         outcome = trials.attempt(replace(change[2], curve=False, time_limit=min(TRIAL_SECONDS, change[2].time_limit)))
         if outcome is True:

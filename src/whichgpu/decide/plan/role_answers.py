@@ -75,7 +75,7 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
                 continue
             name = f"{tp}x {gpu_pool.gpu.name} ({j})"
             weight = float(formulation.problem.rates[j].max()) / column.replicas
-            engine = server(formulation, model, column, 1, model.traffic.longest)
+            engine = server(model, gpu_pool, column.replica, 1, model.traffic.longest)
             pools.append(ReplicaPool(name, engine, count, gpus=tp, weight=weight))
             price = min(option.price for option in gpu_pool.pool.options if option.term != "spot")
             cheap = spot.get(gpu_pool.gpu.id)

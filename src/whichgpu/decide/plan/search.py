@@ -22,10 +22,12 @@ from whichgpu.decide.plan.inputs import (
     supply_of,
 )
 from whichgpu.decide.plan.margins import LARGE_STEPS, SMALL_HEADROOMS, Margins, late_rates, planned_objectives, with_margins
+from whichgpu.decide.plan.one_length.simulated_capacity import SimulatedColumns, has_one_length
 from whichgpu.decide.plan.question import PlanQuestion
 from whichgpu.decide.plan.refusal import Refusal, refusal
 from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
 from whichgpu.decide.plan.solver.build import Formulation, ServedModel, build
+from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.solver.starts import starts_of
@@ -45,6 +47,7 @@ class PlanTrial(msgspec.Struct, frozen=True):
     optimum: float  # cost per hour before the number of kinds of machines was reduced
     simulated: tuple[SimulatedModel, ...]
     margins: Mapping[str, Margins]  # by model
+    by_simulation: bool = False  # Capacities of replicas are simulated ones; its headroom is what the fleet has free of these.
 
     @property
     def holds(self) -> bool:
@@ -112,8 +115,14 @@ class _MarginSearch:
 
     def run(self) -> Refusal | None:
         """Fill `trials`; return why there is no fleet if there is none at all."""
+        simulates = self.question.simulate and not self.fixed
+        if simulates and self.inputs.models and all(has_one_length(one) for one in self.inputs.models):
+            self._by_simulated_capacities()
         first = self._solve(_Candidate(0.0, {one.name: Margins(self.limits["headroom"]) for one in self.inputs.models}))
         assert first.formulation is not None
+        # A fleet shares its requests among all replicas, so it may need fewer than their capacities one by one.
+        if self._holding() and (first.solution is None or first.cost >= self._least_cost() * (1.0 - self.gap)):
+            return None
         if first.solution is None:
             return refusal(first.formulation, self.inputs.constraints.currency)
         self._try(first)
@@ -136,6 +145,35 @@ class _MarginSearch:
         if not self.fixed and self.question.simulate and all(_bounds_waits(one) for one in self.inputs.models):
             self._less_headroom()
         return None
+
+    def _by_simulated_capacities(self) -> None:
+        """Try the cheapest fleets by capacities as `recommend` simulates them, until one keeps its objectives."""
+        margins = {one.name: Margins(0.0) for one in self.inputs.models}
+        columns = SimulatedColumns(self._formulation(margins), self.inputs.risk)
+        while len(self.trials) < MAX_SIMULATED and self._may_solve():
+            candidate = self._solved(_Candidate(0.0, margins, columns.formulation))
+            if candidate.solution is None:
+                return
+            if columns.simulate(candidate.solution):
+                continue
+            candidate = replace(candidate, formulation=columns.estimated())
+            candidate = replace(candidate, margins=self._free_shares(candidate))
+            trial = replace(self._simulate(candidate), by_simulation=True)
+            self.trials.append(trial)
+            if trial.holds:
+                return
+            columns.reduce(trial.solution)
+
+    def _free_shares(self, candidate: _Candidate) -> dict[str, Margins]:
+        """Return each model's headroom in a solved fleet: the least share of time that any of its replicas is free."""
+        formulation, solution = candidate.formulation, candidate.solution
+        assert formulation is not None
+        assert solution is not None
+        busiest = [0.0] * len(formulation.models)
+        for level in range(formulation.problem.levels):
+            for column, busy in zip(formulation.columns, utilisation(formulation.problem, solution, level), strict=True):
+                busiest[column.model] = max(busiest[column.model], float(busy))
+        return {one.name: Margins(max(0.0, 1.0 - busy)) for one, busy in zip(formulation.models, busiest, strict=True)}
 
     def _less_headroom(self) -> None:
         """Try fleets with less headroom than the default if that is cheaper, until one misses its objectives in simulation.
@@ -199,12 +237,17 @@ class _MarginSearch:
         return with_margins(self.formulations[key], margins)
 
     def _solve(self, candidate: _Candidate) -> _Candidate:
-        formulation = self._formulation(candidate.margins)
+        return self._solved(replace(candidate, formulation=self._formulation(candidate.margins)))
+
+    def _solved(self, candidate: _Candidate) -> _Candidate:
+        """Return a candidate with the fleet of its problem; without one if there is none."""
+        formulation = candidate.formulation
+        assert formulation is not None
         self.progress("solving", self.solved / MAX_SOLVED)
         self.solved += 1
         solution = self._within_budget(formulation, solve(formulation.problem, self.question.time_limit, self.gap))
         cost = candidate.cost if solution is None else max(candidate.cost, solution.cost)
-        return _Candidate(cost, candidate.margins, formulation, solution)
+        return replace(candidate, cost=cost, solution=solution)
 
     def _within_budget(self, formulation: Formulation, solution: Solution | None) -> Solution | None:
         """Return a plan whose machines' starts, which the program does not count, are within the budget too; None if none is."""

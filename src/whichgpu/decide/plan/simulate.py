@@ -23,7 +23,7 @@ from whichgpu.decide.constraints import Risk
 from whichgpu.decide.plan.capacity import ReplicaCapacity, stated_limits
 from whichgpu.decide.plan.routing import by_buckets, depends_on_outputs, draw_arrivals
 from whichgpu.decide.plan.routing import by_prompts as routing_by_prompts
-from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
+from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Solution
 from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.decide.roles.step_times import without_objectives
@@ -96,27 +96,38 @@ def simulate_plan(
     """
     results = []
     for model in range(len(formulation.models)):
-        one = show_objectives(formulation, solution, model, seed)
-        if risk == "low" and one.holds:
-            slow = show_objectives(formulation, solution, model, seed, SAFE_PROBABILITY, stop_early=True)
-            one = replace(one, holds_slow=slow.holds)
-        results.append(one)
+        results.append(_show_at_risk(_model_run(formulation, solution, model), seed, risk))
         if progress:
             progress((model + 1) / len(formulation.models))
     return tuple(results)
 
 
-def show_objectives(
-    formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN, stop_early: bool = False
-) -> SimulatedModel:
+def simulate_equal_replicas(
+    served: ServedModel, gpu_pool: GpuPool, replica: ReplicaCapacity, count: int, seed: int = 0, risk: Risk = "even",
+) -> SimulatedModel:  # fmt: skip
+    """Return a simulation of a model's whole traffic on equal replicas, as `simulate_plan` does of a plan with these alone."""
+    demand = np.array([served.traffic.peak * one.share for one in served.traffic.buckets])
+    run = _GroupsRun(served, [gpu_pool], [replica], [count], demand, np.ones((1, len(demand))))
+    return _show_at_risk(run, seed, risk)
+
+
+def _show_at_risk(run: _GroupsRun, seed: int, risk: Risk) -> SimulatedModel:
+    """Return a simulation of a model's replicas; at low risk again with slow steps if their objectives hold."""
+    one = _show_objectives(run, seed)
+    if risk == "low" and one.holds:
+        slow = _show_objectives(replace(run, quantile=SAFE_PROBABILITY), seed, stop_early=True)
+        one = replace(one, holds_slow=slow.holds)
+    return one
+
+
+def _show_objectives(run: _GroupsRun, seed: int, stop_early: bool = False) -> SimulatedModel:
     """Return a simulation of one model's replicas with further runs of other requests, while it is not clear if objectives hold.
 
     It is clear if the lower bound of the share that meets them reaches the percentile, if the share itself does not, or if the
     bound would stay below after the most runs. With `stop_early` a run ends once the objectives can no longer hold, so that
     latencies are those of its first requests.
     """
-    served, run = _model_run(formulation, solution, model, quantile)
-    runs = [run.latencies(seed, stop_early=stop_early)]
+    served, runs = run.served, [run.latencies(seed, stop_early=stop_early)]
     one = summarise(served, runs)
     while one.meets and not one.holds and _may_show(one, len(runs)):
         runs.append(run.latencies(seed + SEED_STEP * len(runs)))
@@ -141,14 +152,12 @@ def simulate_model(
     formulation: Formulation, solution: Solution, model: int, seed: int, quantile: float = MEDIAN
 ) -> SimulatedModel:
     """Return one simulated run of one model's replicas, whose steps take as long as at this quantile of their range."""
-    served, run = _model_run(formulation, solution, model, quantile)
-    return summarise(served, [run.latencies(seed)])
+    run = replace(_model_run(formulation, solution, model), quantile=quantile)
+    return summarise(run.served, [run.latencies(seed)])
 
 
-def _model_run(
-    formulation: Formulation, solution: Solution, model: int, quantile: float
-) -> tuple[ServedModel, _GroupsRun | _FleetRun]:
-    """Return one model and its replicas at its busiest load level, ready to be simulated: as one fleet or group by group."""
+def _model_run(formulation: Formulation, solution: Solution, model: int) -> _GroupsRun:
+    """Return one model's replicas at its busiest load level, ready to be simulated: as one fleet or group by group."""
     served, level, buckets = formulation.models[model], formulation.busiest(model), formulation.buckets_of(model)
     demand = formulation.problem.demand[level, buckets]
     groups = [
@@ -157,13 +166,13 @@ def _model_run(
         if column.model == model and solution.counts[level, j] > 0 and solution.shares[level, j].any()
     ]
     replicas = [int(solution.counts[level, j]) * column.replicas for j, column in groups]
-    columns = [column for _, column in groups]
+    kinds = [column.replica for _, column in groups]
+    gpu_pools = [formulation.gpu_pools[column.pool_index] for _, column in groups]
     shares = np.array([solution.shares[level, j, buckets] for j, _ in groups]).reshape(len(groups), len(demand))
     served, demand, shares = _over_places(served, demand, shares)
-    disaggregated = any(column.replica.role != "both" for column in columns)
+    disaggregated = any(one.role != "both" for one in kinds)
     together = len(groups) > 1 and (max(replicas) <= MAX_REPLICAS or disaggregated)
-    kind = _FleetRun if together else _GroupsRun
-    return served, kind(formulation, served, columns, replicas, demand, shares, quantile)
+    return (_FleetRun if together else _GroupsRun)(served, gpu_pools, kinds, replicas, demand, shares)
 
 
 def _over_places(served: ServedModel, demand: Floats, shares: Floats) -> tuple[ServedModel, Floats, Floats]:
@@ -183,13 +192,13 @@ def _over_places(served: ServedModel, demand: Floats, shares: Floats) -> tuple[S
 class _GroupsRun(msgspec.Struct, frozen=True):
     """A model's groups of replicas, each simulated by itself with its share of the load; `shares` are [groups, buckets]."""
 
-    formulation: Formulation
     served: ServedModel
-    columns: list[Column]
+    gpu_pools: list[GpuPool]
+    kinds: list[ReplicaCapacity]
     replicas: list[int]
     demand: Floats
     shares: Floats
-    quantile: float
+    quantile: float = MEDIAN
 
     @property
     def foresees_outputs(self) -> bool:
@@ -204,18 +213,18 @@ class _GroupsRun(msgspec.Struct, frozen=True):
     def latencies(self, seed: int, by_prompts: bool = False, stop_early: bool = False) -> list[Latencies]:
         """Return the latencies of each group with requests drawn from a seed; a group among several is simulated to its end."""
         total, results = float(self.demand.sum()), []
-        for place, column in enumerate(self.columns):
+        for place, kind in enumerate(self.kinds):
             mine = self.demand * self.shares[place]
             rate = float(mine.sum())
             if rate <= 0:
                 continue
             count = min(self.replicas[place], MAX_REPLICAS)
             requests = int(max(MIN_REQUESTS, _least_requests(self.served) * rate / total))
-            requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * max_batch(column)))
+            requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * kind.largest_batch))
             arrivals = draw_arrivals(self.served, mine / rate, rate * count / self.replicas[place], requests, seed + place)
             longest = max(prompt + output for _, prompt, output, _ in arrivals)
-            engine = server(self.formulation, self.served, column, count, longest, self.quantile)
-            misses = self.misses(requests) if stop_early and len(self.columns) == 1 else None
+            engine = server(self.served, self.gpu_pools[place], kind, count, longest, self.quantile)
+            misses = self.misses(requests) if stop_early and len(self.kinds) == 1 else None
             outcome = engine.run(iter(arrivals), hash_tokens=self.served.traffic.hash_tokens, misses=misses)
             results.append(replace(_latencies(outcome, requests), weight=rate / total))
         return results
@@ -234,17 +243,17 @@ class _FleetRun(_GroupsRun, frozen=True):
         served, buckets, shares = self.served, self.served.traffic.buckets, self.shares
         rates, total = shares @ self.demand, float(self.demand.sum())
         needed = [
-            max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * max_batch(column)) * total / rate
-            for n, column, rate in zip(self.replicas, self.columns, rates, strict=True)
+            max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * kind.largest_batch) * total / rate
+            for n, kind, rate in zip(self.replicas, self.kinds, rates, strict=True)
             if rate > 0
         ]
         count = int(min(4 * REQUESTS, max(_least_requests(served), *needed)))
         pools = []
-        for place, column in enumerate(self.columns):
+        for place, (gpu_pool, kind) in enumerate(zip(self.gpu_pools, self.kinds, strict=True)):
             longest = max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
-            engine = server(self.formulation, served, column, 1, longest, self.quantile)
+            engine = server(served, gpu_pool, kind, 1, longest, self.quantile)
             weight = max(float(rates[place]) / self.replicas[place], 1e-9)
-            pools.append(_pool(self.formulation, served, column, engine, self.replicas[place], weight, f"{place}"))
+            pools.append(_pool(served, gpu_pool, kind, engine, self.replicas[place], weight, f"{place}"))
         routing = routing_by_prompts(buckets, self.demand, shares) if by_prompts else by_buckets(buckets, shares)
         arrivals = draw_arrivals(served, self.demand, total, count, seed)
         fleet, misses = Fleet(tuple(pools), routing), self.misses(count) if stop_early else None
@@ -261,10 +270,9 @@ def _least_requests(served: ServedModel) -> int:
 
 
 def _pool(
-    formulation: Formulation, served: ServedModel, column: Column, engine: Server, replicas: int, weight: float, name: str
+    served: ServedModel, gpu_pool: GpuPool, replica: ReplicaCapacity, engine: Server, replicas: int, weight: float, name: str
 ) -> ReplicaPool:
-    """Return equal replicas of a column for the fleet's simulation, with their role and the port that sends KV caches."""
-    replica, gpu_pool = column.replica, formulation.gpu_pools[column.pool_index]
+    """Return equal replicas for the fleet's simulation, with their role and the port that sends KV caches."""
     pool = ReplicaPool(name, engine, replicas, replica.role, replica.tp, weight)
     if replica.role == "both":
         return pool
@@ -284,48 +292,46 @@ def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:
 
 
 def server(
-    formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int, quantile: float = MEDIAN
+    served: ServedModel, gpu_pool: GpuPool, replica: ReplicaCapacity, replicas: int, longest: int, quantile: float = MEDIAN
 ) -> Server:
-    """Return a simulated engine with `replicas` replicas of a column (a model on machines); `longest`: tokens of a request.
+    """Return a simulated engine with `replicas` replicas on GPUs of a pool; `longest`: tokens of a request.
 
     Its steps take as long as at this quantile of their range.
     """
-    gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
-    workload = with_precision(served.request.workload, column.replica.precision, served.request.stated)
+    tp, limits = replica.tp, replica.limits
+    workload = with_precision(served.request.workload, replica.precision, served.request.stated)
     workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
-    typical = _estimated_server(served.request, without_objectives(workload), gpu_pool, max_batch(column), longest)
+    overrides = LimitOverrides(limits.max_batched_tokens if limits else None, replica.sequence_limit)
+    typical = _estimated_server(served.request, without_objectives(workload), gpu_pool, overrides, longest)
     if quantile == MEDIAN:
         return typical
-    factor = replica_range(served.request, gpu_pool, column.replica).factor.quantile(quantile)
+    factor = replica_range(served.request, gpu_pool, replica).factor.quantile(quantile)
     return typical.scaled(max(factor, MIN_HEADROOM) if quantile == SAFE_PROBABILITY else factor)
 
 
-def _estimated_server(request: WorkloadRequest, workload: Workload, gpu_pool: GpuPool, batch: int, longest: int) -> Server:
+def _estimated_server(
+    request: WorkloadRequest, workload: Workload, gpu_pool: GpuPool, overrides: LimitOverrides, longest: int
+) -> Server:
     """Return a simulated engine at the estimated step times, cached: fleets with other margins have many of the same replicas."""
 
     def make() -> tuple[Server, tuple[object, ...]]:
         devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], request.calibration)
-        overrides, shape = LimitOverrides(max_sequences=batch), as_transformer(request.shape)
+        shape = as_transformer(request.shape)
         return server_of(workload, shape, gpu_pool.gpu, None, overrides, longest, devices), objects
 
     objects = (request.shape, request.calibration, gpu_pool.gpu)
-    key = (msgspec.json.encode(workload), tuple(map(id, objects)), gpu_pool.fabric, batch, longest)
+    key = (msgspec.json.encode(workload), tuple(map(id, objects)), gpu_pool.fabric, overrides, longest)
     # A copy, since a simulation fills in rows of the tables, and results are named by the tables' values.
     return _SERVERS.get(key, make)[0].scaled(1.0)
 
 
 def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, replica: ReplicaCapacity) -> TimeRange:
     """Return the 90% range of the step times of a replica on GPUs of a pool of equal machines."""
-    tp, batch = replica.tp, max(1, int(replica.batches.max()))
+    tp, batch = replica.tp, replica.largest_batch
     layout = Configuration(
         replica.precision, Parallel(tp=tp), batch, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", BOUND, "generate"
     )
     return time_range(request, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), layout)
-
-
-def max_batch(column: Column) -> int:
-    """Return the most sequences one replica may run at once: the largest batch planned for any bucket of requests."""
-    return max(1, int(column.replica.batches.max()))
 
 
 def summarise(served: ServedModel, runs: Sequence[Sequence[Latencies]]) -> SimulatedModel:

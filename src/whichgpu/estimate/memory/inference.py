@@ -38,6 +38,7 @@ from whichgpu.estimate.memory.quantisation import (
     weight_bytes,
     weight_range,
 )
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -164,13 +165,16 @@ def _weights(case: InferenceCase, gpus: int) -> int:
 def _weights_on_host(case: InferenceCase, gpus: int) -> int:
     """Return the bytes of weights that lie in host memory instead of this GPU's."""
     offload = case.workload.offload
-    if offload is None or offload.automatic:
-        return 0
-    weights = split_weights(case.shape, case.precision)
+    return 0 if offload is None else host_weight_bytes(offload, case.shape, case.precision) // gpus
+
+
+def host_weight_bytes(offload: Offload, shape: Transformer, precision: str) -> int:
+    """Return the bytes of a model's weights that lie in host memory."""
+    weights = split_weights(shape, precision)
     if offload.experts:
-        return weights.experts // gpus
+        return weights.experts
     layers = weights.total - weights.embedding - weights.head
-    return layers * min(offload.layers, case.shape.layers) // case.shape.layers // gpus
+    return layers * min(offload.layers, shape.layers) // shape.layers
 
 
 def _draft_weights(case: InferenceCase, draft: Transformer, method: str) -> int:

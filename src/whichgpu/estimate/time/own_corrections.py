@@ -20,7 +20,7 @@ from whichgpu.estimate.time.terms import TERMS
 if TYPE_CHECKING:
     import numpy as np
 
-ALL_STEPS = "all"  # name of the most general group of steps, whose multipliers apply to every step on this GPU
+ALL_STEPS = "all"  # name of the most general group of steps, whose multipliers all engines of a record share
 MIN_LOG_HALF_WIDTH = log(1.04)  # measured day-to-day difference between runs of one step
 ANY_STEP = "any"
 FIT_VERSION = 4  # version of `measure.fit`; fits of earlier versions are repeated
@@ -54,12 +54,13 @@ class OwnCalibration(Calibration, frozen=True):
     own: Mapping[str, tuple[OwnCorrections, ...]] = msgspec.field(default_factory=dict)
 
     def record_for(self, gpu: str, engine: str, task: str) -> OwnCorrections | None:
-        """Return the corrections of the first record that measured this kind of step, else this engine, else the GPU at all."""
+        """Return the corrections of the first record that measured this kind of step, else of the first of this engine.
+
+        Records of other engines say nothing of it.
+        """
         records = self.own.get(gpu, ())
         with_engine = (one for one in records if any(kind.startswith(f"{engine}/") for kind in one.kinds))
-        return next((one for one in records if f"{engine}/{task}" in one.kinds), None) or next(
-            with_engine, next(iter(records), None)
-        )
+        return next((one for one in records if f"{engine}/{task}" in one.kinds), None) or next(with_engine, None)
 
     def own_confidence(self, engine: str, gpu: str, kind: str) -> Confidence | None:
         """Return the confidence of a kind of step that the user measured on a GPU; None if it was not measured."""

@@ -21,8 +21,10 @@ MLPERF_MARK = "MLPerf Results Summary"
 # Engines by the names that load-testing tools give their backends.
 ENGINE_OF_BACKEND = {
     "vllm": "vllm", "vllm-chat": "vllm", "sglang": "sglang", "sglang-native": "sglang", "sglang-oai": "sglang",
-    "trt": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm", "trtllm": "tensorrt-llm",
+    "sglang-oai-chat": "sglang", "trt": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm", "trtllm": "tensorrt-llm",
+    "llama.cpp": "llama.cpp",
 }  # fmt: skip
+ANY_SERVER = "openai"  # Start of the names of backends that any engine may be behind.
 # Lines of the block that vllm bench serve and SGLang bench_serving print, and their names in the JSON file.
 PRINTED = {
     "successful requests": "completed", "benchmark duration (s)": "duration", "total input tokens": "total_input_tokens",
@@ -103,12 +105,14 @@ def _bench_serving(document: Any) -> Tests | None:
     test = served_decode_step(
         tool, completed / duration, tokens_in, tokens_out, mean, median and median / 1e3, gap is not None, completed
     )
-    backend = str(document.get("backend") or document.get("endpoint_type") or "").lower()
-    engine = ENGINE_OF_BACKEND.get(backend) or ("vllm" if "model_id" in document else None)
+    stated = _engine(document)
+    engine = stated or ("vllm" if "model_id" in document else None)
     accepted = number(document, "accept_length", "spec_decode_acceptance_length")
     if accepted is not None and accepted > 1.01:
         raise UnusableFile("speculative decoding: a token is not a decode step")
-    return (replace(test, engine=engine, model=_text(document.get("model_id")), day=_day(document.get("date"))),)
+    certain = ("engine",) if stated else ()
+    model, day = _text(document.get("model_id")), _day(document.get("date"))
+    return (replace(test, engine=engine, certain=certain, model=model, day=day),)
 
 
 def _guidellm(document: Any) -> Tests | None:
@@ -205,7 +209,7 @@ def _llama_bench(document: Any) -> Tests | None:
         LoadTest(
             "llama-bench", "prefill" if prompt else "decode", per_step / rate, low, high, max(1, len(samples)), 1,
             prompt or max(1, depth + generated // 2), model or None, "llama.cpp", _text(document.get("gpu_info")),
-            precision, _day(document.get("test_time")), is_own=True,
+            precision, _day(document.get("test_time")), certain=("engine", "precision"),
         ),
     )  # fmt: skip
 
@@ -248,9 +252,26 @@ def _text(value: Any) -> str | None:
 
 
 def _day(value: Any) -> str | None:
-    """Return the day in a time as tools write it: 20260131-093000 or 2026-01-31T09:30:00Z."""
-    match = re.match(r"(20\d\d)-?(\d\d)-?(\d\d)", value) if isinstance(value, str) else None
-    return "-".join(match.groups()) if match else None
+    """Return the day in a time as tools write it: 20260131-093000 or 2026-01-31T09:30:00Z; None if there is no time.
+
+    Days that no calendar has are left to the checks of a record; any other text is no time.
+    """
+    if value is None:
+        return None
+    match = re.match(r"(\d{4})-?(\d\d)-?(\d\d)", value) if isinstance(value, str) else None
+    if match is None:
+        raise UnusableFile("its date is none of a load test")
+    return "-".join(match.groups())
+
+
+def _engine(document: Mapping[str, Any]) -> str | None:
+    """Return the engine that a result of bench_serving names; None if any server may be behind the backend."""
+    backend = str(document.get("backend") or document.get("endpoint_type") or "").lower()
+    if not backend or backend.startswith(ANY_SERVER):
+        return None
+    if backend not in ENGINE_OF_BACKEND:
+        raise UnusableFile(f"backend {backend[:40]} is no engine that is known here")
+    return ENGINE_OF_BACKEND[backend]
 
 
 READERS: tuple[Callable[[Any], Tests | None], ...] = (_bench_serving, _guidellm, _inference_perf, _aiperf, _llama_bench)

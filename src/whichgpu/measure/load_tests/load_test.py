@@ -29,7 +29,7 @@ class LoadTest(msgspec.Struct, frozen=True):
     gpu: str | None = None
     precision: str | None = None
     day: str | None = None
-    is_own: bool = False  # whether the engine measured itself, so that its name and precision are certain
+    certain: tuple[str, ...] = ()  # of engine and precision, what the file itself names
     prefill_rate: float = 0.0  # prompts per second that were computed at the same time
     prompt_tokens: int = 0  # tokens of such a prompt
     max_prefill_share: float = 1.0
@@ -45,11 +45,13 @@ def is_usable(value: Any) -> TypeGuard[float]:
 
 
 def number(document: Mapping[str, Any], *names: str) -> float | None:
-    """Return the first usable number among named values of a document."""
+    """Return the first positive number among named values; raise `UnusableFile` for one that no load test can have."""
     for name in names:
         value = document.get(name)
         if is_usable(value):
             return float(value)
+        if isinstance(value, int | float) and value:
+            raise UnusableFile(f"{name} is no number that a load test can have")
     return None
 
 

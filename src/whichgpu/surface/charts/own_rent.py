@@ -20,7 +20,7 @@ def own_rent_picture(answers: Mapping[float, BuyAnswer], language: Language) -> 
             for kind, money in (("own", row.own_per_hour), ("rent", row.rent_per_hour)):
                 if money is not None:
                     cost = round(float(money.amount), 3)
-                    points.append({"gpu": name, "kind": text(f"web.cost-{kind}"), "use": round(100 * use), "cost": cost})
+                    points.append({"gpu": name, "kind": text(f"web.cost-{kind}"), "use": round(100 * use, 1), "cost": cost})
     names = list(dict.fromkeys(names))
     kinds = [text("web.cost-own"), text("web.cost-rent")]
     x = quantity("use", text("web.axis-use"), scale={"domain": [0, 100]})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from whichgpu.base.messages import Language
 from whichgpu.base.units import significant
 from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.surface.charts.palette import ACCENT, CARD, CHOSEN, COLOURS, INK, SOFT
 from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, row_names, tips
+
+MAX_COUNTS = 10  # Numbers of GPUs on an axis.
+LABEL_SPACE = 1.12  # Length of an axis relative to the longest bar, which leaves space for that bar's label.
 
 
 def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
@@ -31,6 +36,11 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
         for name, count in hour.gpus.items()
     ]
     rates = [{"hour": hour.hour, "middle": hour.hour + 0.5, "rate": round(hour.rate, 3)} for hour in answer.timeline]
+    peak_gpus = max((sum(hour.gpus.values()) for hour in answer.timeline), default=0)
+    counts = {
+        "values": list(range(0, peak_gpus + 1, max(1, ceil(peak_gpus / MAX_COUNTS)))),
+        "format": "d",
+    }  # There is no half GPU.
     ends = [answer.timeline[0].hour, answer.timeline[-1].hour + 1]
     axis = {"tickMinStep": 1, "tickCount": 12, "grid": False}
     x = quantity("hour", text("web.axis-hour"), axis=axis, bin="binned", scale={"domain": ends, "nice": False})
@@ -38,7 +48,7 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
         "data": {"values": bars},
         "mark": {"type": "bar", "stroke": CARD, "strokeWidth": 1},
         "encoding": {
-            "x": x, "x2": {"field": "end"}, "y": quantity("gpus", text("web.axis-gpus"), stack="zero", axis={"tickMinStep": 1}),
+            "x": x, "x2": {"field": "end"}, "y": quantity("gpus", text("web.axis-gpus"), stack="zero", axis=counts),
             "color": coloured("gpu", kinds),
             "tooltip": tips(("hour", x["title"]), ("gpu", text("web.tip-gpu")), ("gpus", text("web.axis-gpus"))),
         },
@@ -68,7 +78,8 @@ def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
     points += [{"who": name, "cost": float(alone.amount), "gpus": gpus, "end": float(alone.amount)} for name, alone, gpus in rows]
     points.sort(key=lambda one: float(str(one["cost"])))
     order = [str(one["who"]) for one in points]
-    x = quantity("cost", text("web.axis-an-hour", currency=currency))
+    longest = max(float(str(one["end"])) for one in points)
+    x = quantity("cost", text("web.axis-an-hour", currency=currency), scale={"domainMax": LABEL_SPACE * longest, "nice": False})
     y = row_names("who", order)
     own = {"condition": {"test": "datum.mine", "value": CHOSEN}, "value": COLOURS[0]}
     bar = {

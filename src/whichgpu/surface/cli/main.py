@@ -77,8 +77,11 @@ class Root(HelpGroup):
         from shlex import join
 
         from whichgpu.catalog.store import Catalog
-        from whichgpu.surface.cli.sentences import command_of_sentence
+        from whichgpu.surface.cli.sentences import command_of_sentence, corrected_command
 
+        if corrected := corrected_command(args, COMMANDS, Catalog()):
+            hint = msg("hint.try", command=join(["whichgpu", *corrected]))
+            raise UnknownName("unknown-command", msg("error.unknown-command", name=args[0]), hint, (corrected[0],))
         reading = command_of_sentence([*words, *args[end:]], Catalog())
         if reading is None:
             return args

@@ -67,10 +67,10 @@ class Command(msgspec.Struct, frozen=True, eq=False):
         from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 
         path = str(request["plot"]) if "plot" in request else None
-        if path:
+        if path is not None:
             check_chart_file(path)
         report = str(request["report"]) if "report" in request else None
-        if report:
+        if report is not None:
             from whichgpu.surface.report.report_file import check_report_file
 
             check_report_file(report)

@@ -38,6 +38,9 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         card | {name: machine.get(name) for name in machine_facts} for card, machine in zip(rows, machines, strict=True)
     ]
     facts = chosen_columns(session.columns, merged, (*machine_facts, *GPU_FACTS), session.language)
+    if answer.narrowed_from:
+        precision = next(one.estimate.request["precision"] for one in speeds or () if one.estimate)
+        session.say(msg("compare.narrowed", usual=answer.narrowed_from, precision=precision))
     for line in _verdicts(speeds or ()):
         session.say(line)
     session.say(msg("compare.count", n=len(answer.compared)))

@@ -83,6 +83,10 @@ def _show(session: Session, answer: PlanAnswer) -> None:
         session.say(msg("plan.hints-old"))
     if session.request.get("export") is None and session.show_files(answer.emitted):
         return
+    if session.request.get("brief"):
+        for message in (answer.sentence, *answer.warnings[:1]):
+            session.out.write(session.language.render(message) + "\n")
+        return
     session.say(answer.sentence)
     text = session.language.text
     session.table([text(f"plan.column-{name}") for name in COLUMNS], [_cells(session, row, answer) for row in answer.groups])

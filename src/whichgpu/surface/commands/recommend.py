@@ -61,14 +61,18 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     if session.request.get("evidence"):
         say_evidence(session, answer.evidence, answer.evidence_error)
     say_sources(session, answer.sources, MAX_SOURCES)
-    is_runnable = answer.verify_note.id != UNABLE
-    session.say(msg("recommend.verify", command=answer.verify if is_runnable else VERIFY_GPU))
+    session.say(msg("recommend.verify", command=verify_command(answer)))
     session.say(msg("recommend.lacks", what=answer.verify_note))
     if answer.narrow is not None:
         session.say(answer.narrow)
     if answer.serve is not None:
         session.say(msg("recommend.serve", command=answer.serve))
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
+
+
+def verify_command(answer: RecommendAnswer) -> str:
+    """Return the command that checks the estimate: of its own step, or of the GPU alone if `measure` cannot run that step."""
+    return VERIFY_GPU if answer.verify_note.id == UNABLE else answer.verify
 
 
 def _engine(one: EngineLine, answer: RecommendAnswer) -> Message:

@@ -21,6 +21,7 @@ from whichgpu.surface import tables
 from whichgpu.surface.report.sections import ReportPage, Section
 
 ENDINGS = (".html", ".md", ".pdf")
+END_BYTES = 100  # End of a report that names this program.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 MAX_CHARTS = 2  # Charts on the page.
 ZOOMS = (1.0, 0.9, 0.8, 0.7)  # Sizes tried until all fits on one page.
@@ -46,11 +47,16 @@ code { font-size: 8.5pt; overflow-wrap: anywhere } footer, p.soft { color: #555;
 
 
 def check_report_file(path: str) -> None:
-    """Raise an error, before any work, if a report cannot be written: unknown ending, no plain file, no converter or browser."""
+    """Raise an error, before any work, if a report cannot be written: unknown ending, no plain file, no converter or browser.
+
+    Only an empty file or an earlier report is replaced; a symbolic link is not followed.
+    """
     target, ending = Path(path).expanduser(), Path(path).suffix.lower()
     if ending not in ENDINGS or (target.exists() and not target.is_file()):
         message = msg("error.bad-report" if ending not in ENDINGS else "error.no-plain-file", name=path, path=path)
         raise UsageError("bad-report", message, msg("hint.bad-plot", endings=ENDINGS), ENDINGS)
+    if target.is_symlink() or (target.exists() and not _is_report(target)):
+        raise UsageError("bad-report", msg("error.report-exists", name=path), msg("hint.report-exists"))
     if ending == ".pdf" and _browser() is None:
         raise UsageError("needs-browser", msg("error.report-browser"), msg("hint.report-browser"))
 
@@ -59,12 +65,23 @@ def write_report(report: ReportPage, chart: dict[str, Any] | None, path: str, la
     """Write a report with its chart in the format of the file's ending."""
     ending, svg = Path(path).suffix.lower(), _svg_of(chart)
     content = markdown(report, svg, language) if ending == ".md" else html(report, svg, language)
-    data = _pdf_of(content) if ending == ".pdf" else content.encode()
+    data = _pdf_of(content) + f"% whichgpu {__version__}\n".encode() if ending == ".pdf" else content.encode()
     try:
-        write_atomically(Path(os.path.realpath(Path(path).expanduser())), data)
+        write_atomically(Path(path).expanduser(), data)
     except OSError as problem:
         message = msg("error.cannot-write-file", name=path, why=problem.strerror or str(problem))
         raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file is empty or ends as reports do, with the name and version of this program."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - END_BYTES))
+            return size == 0 or re.search(rb"whichgpu \d+\.\d", file.read()) is not None
+    except OSError:
+        return False
 
 
 def html(report: ReportPage, svg: str, language: Language) -> str:

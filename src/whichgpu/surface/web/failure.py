@@ -89,9 +89,11 @@ def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = 
     change = dict(relaxation["change"]) if relaxation else {}
     fields = fields or _bad_fields(error, page) or tuple(name for name in change if name in page.view.fields)
     choices = _choices(error)
-    if not change:
-        change = dict.fromkeys(fields if isinstance(error, UsageError) else () if choices else _in_the_way(page))
-        fields = fields or tuple(change)
+    if not change and isinstance(error, UsageError):
+        change = {name: _valid_part(name, error, page) for name in fields}
+    elif not change:
+        change = dict.fromkeys(() if choices else _in_the_way(page))
+    fields = fields or tuple(change)
     content: dict[str, Any] = {"bad_fields": fields, "reasons": (), "relaxation": _relaxation(change, page)}
     content["choices"] = [(choice, _choice_url(choice, fields, error, page)) for choice in choices]
     content["field_problems"] = ()
@@ -99,6 +101,18 @@ def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = 
         reasons = sorted(error.rejected.items(), key=lambda item: -item[1])
         content["reasons"] = [(rejection_text(why, count, page.language), f"{count:,}") for why, count in reasons]
     return content
+
+
+def _quoted(error: WhichGpuError) -> set[str]:
+    """Return the texts that an error's message has as values."""
+    return {str(value).strip("'") for _, value in _values(error.message)}
+
+
+def _valid_part(name: str, error: WhichGpuError, page: Page) -> tuple[str, ...] | None:
+    """Return the values of a list that an error does not quote, if it quotes one and others are left; else None."""
+    values = page.state[name] if page.view.fields[name].is_list else ()
+    valid = tuple(value for value in values if value not in _quoted(error))
+    return valid if 0 < len(valid) < len(values) else None
 
 
 def _values(message: Message) -> Iterator[tuple[str, object]]:
@@ -114,7 +128,7 @@ def _bad_fields(error: WhichGpuError, page: Page) -> tuple[str, ...]:
     """Return the fields that an error is about: those it names, else those with a text that it quotes, else the flags in it."""
     if isinstance(error, InvalidFields):
         return tuple(error.fields)
-    texts = {str(value).strip("'") for _, value in _values(error.message)}
+    texts = _quoted(error)
     lowered = {text.lower() for text in texts}
     if names := [name for name in page.view.fields if name in lowered]:
         return tuple(names)
@@ -179,7 +193,7 @@ def _choice_url(choice: str, fields: tuple[str, ...], error: WhichGpuError, page
     field = fields[0]
     if not page.view.fields[field].is_list:
         return page.url(field, **{field: choice})
-    texts = {str(value).strip("'") for _, value in _values(error.message)}
+    texts = _quoted(error)
     others = tuple(choice if text in texts else text for text in page.state[field])
     return page.url(**{field: others if choice in others else (choice,)})
 
@@ -197,7 +211,9 @@ def _value(name: str, value: Any, page: Page) -> Any:
     """Return a changed field's value as the page's state has it: a tuple for a list, a text otherwise, the default if dropped."""
     if value is None:
         return page.view.defaults[name]
-    return (str(value),) if page.view.fields[name].is_list else str(value)
+    if not page.view.fields[name].is_list:
+        return str(value)
+    return value if isinstance(value, tuple) else (str(value),)
 
 
 def _change(name: str, value: Any, page: Page) -> str:

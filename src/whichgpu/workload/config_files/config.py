@@ -37,8 +37,9 @@ def is_number(text: str) -> bool:
 class ConfigWorkload(msgspec.Struct, frozen=True):
     """A workload read from a config file: the tool it is written for, request fields, scheduler limits, and what was not read.
 
-    `context` is the longest sequence of a server in tokens. `unread` are options and keys that no field has; most of them
-    change neither memory nor speed. `invalid` are numbers with which the tool would not start.
+    `context` is the longest sequence of a server in tokens, `gpu_layers` are the layers on GPUs, the head as one of them.
+    `unread` are options and keys that no field has; most of them change neither memory nor speed. `invalid` are numbers with
+    which the tool would not start.
     """
 
     tool: str
@@ -47,6 +48,7 @@ class ConfigWorkload(msgspec.Struct, frozen=True):
     max_sequences: int | None = None
     max_batched_tokens: int | None = None
     memory_share: float | None = None
+    gpu_layers: int | None = None
     unread: tuple[str, ...] = ()
     invalid: tuple[ImpossibleNumber, ...] = ()
 

@@ -28,6 +28,7 @@ MODEL_OPTIONS = ("--model", "--model-path", "-m")
 _SWITCH = re.compile(r"--(enable|disable|no|trust|enforce|skip|use|headless|allow|return|async)\b.*")
 _HALF = {"half": "fp16", "float": "fp32"}
 IGNORED_VALUES = ("auto", "")
+EXPERTS_ON_HOST, LAYERS_ON_GPUS = "--cpu-moe", "--n-gpu-layers"  # of llama.cpp
 AUTOMATIC = ("-1",)  # vLLM and SGLang choose a length or a number of sequences themselves.
 
 
@@ -121,7 +122,7 @@ def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], 
 
 def _switches(serve: ServeCommand) -> tuple[str, ...]:
     experts = serve.expert_parallel if "{ep}" not in serve.expert_parallel else ""
-    return experts, serve.attention_data_parallel, serve.embedding
+    return experts, serve.attention_data_parallel, serve.embedding, EXPERTS_ON_HOST
 
 
 def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> ConfigWorkload:
@@ -134,30 +135,51 @@ def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> Con
         fields |= {"model": name} | ({"precision": precision} if precision else {})
     fields |= _precision("precision", serve.precision, read) | _precision("kv_precision", serve.kv_precision, read)
     is_default_zero = serve.context_of_all  # llama.cpp takes the model's own context then.
-    sequences = read.whole(serve.max_sequences, AUTOMATIC)
+    ranks = _attention_ranks(serve, read) if serve.limits_of_all_ranks else 1
+    sequences = _of_each(read.whole(serve.max_sequences, AUTOMATIC), ranks)
     context = read.whole(serve.context, (*AUTOMATIC, "0") if is_default_zero else AUTOMATIC)
     if context and serve.context_of_all:
         context //= sequences or 1
     fields |= _layout(serve, read) | speculative_of(serve, read.text, read.leave)
+    fields |= {"offload": {"experts": "host"}} if "experts" in serve.offload and read.switch(EXPERTS_ON_HOST) else {}
     return ConfigWorkload(
         engine,
         fields,
         context,
         sequences,
-        read.whole(serve.chunk, AUTOMATIC),
+        _of_each(read.whole(serve.chunk, AUTOMATIC), ranks),
         read.share(serve.memory_share),
+        _gpu_layers(serve, read),
         tuple(read.unread(serve)),
         tuple(read.invalid.values()),
     )
+
+
+def _of_each(total: int | None, ranks: int) -> int | None:
+    """Return one rank's part of a limit that is stated for all ranks."""
+    return total and max(1, total // ranks)
+
+
+def _gpu_layers(serve: ServeCommand, read: _ReadOptions) -> int | None:
+    """Return the layers on GPUs, of an engine that places them by number; None if all are or the engine chooses."""
+    text = read.text(LAYERS_ON_GPUS) if "none" in serve.offload else None
+    return int(text) if text and re.fullmatch(r"\d{1,5}", text) else None
+
+
+def _attention_ranks(serve: ServeCommand, read: _ReadOptions) -> int:
+    """Return the attention data parallel ranks, by the option of later releases or a switch beside the data parallel size."""
+    if size := read.whole(serve.attention_data_parallel_size):
+        return size
+    return (read.whole(serve.data_parallel) or 1) if read.switch(serve.attention_data_parallel) else 1
 
 
 def _layout(serve: ServeCommand, read: _ReadOptions) -> dict[str, Any]:
     """Return parallel degrees, GPUs and nodes."""
     tp = (read.whole(serve.tensor_parallel) if " " not in serve.tensor_parallel else None) or 1
     pp = (read.whole(serve.pipeline_parallel) if " " not in serve.pipeline_parallel else None) or 1
-    dp = read.whole(serve.data_parallel) or 1
-    if read.switch(serve.attention_data_parallel) and serve.counts_attention_data_parallel:
-        tp = max(1, tp // dp)
+    attention = _attention_ranks(serve, read)
+    dp = max(attention, read.whole(serve.data_parallel) or 1)
+    tp = max(1, tp // attention)
     option, _, size = serve.expert_parallel.partition("=")
     ep = (read.whole(option) or 1) if size else tp * dp if read.switch(option) else 1
     nodes = read.whole(serve.nodes.partition("=")[0]) or 1

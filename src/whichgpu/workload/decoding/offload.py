@@ -19,7 +19,7 @@ class Offload(msgspec.Struct, frozen=True):
 
     experts: bool = False
     layers: int = 0
-    automatic: bool = False
+    automatic: bool = False  # only as much as makes it fit
     parts: bool = False  # of text encoders, denoiser and VAE only the one that runs is on the GPU
 
 

@@ -76,7 +76,7 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
         tied=fields.flag("tie_word_embeddings", default=True),
         rope=False,
         positions=context if fields.flag("position_biased_input", default=True) else 0,
-        max_context=context - (context % 2),  # RoBERTa's table of 514 positions serves 512 tokens.
+        max_context=context - context % 4,  # RoBERTa's table of 514 positions serves 512 tokens.
         causal=fields.flag("is_decoder", "causal", default=False),
         qkv_bias=True,
         out_bias=True,

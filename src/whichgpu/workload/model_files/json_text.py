@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+MAX_DIGITS = 400  # Longest whole number accepted (set by judgement); a float has at most 309 digits before the point.
 MAX_NESTING = 64  # Largest nesting accepted (set by judgement); a config.json has three or four levels.
 
 
 def read_object(text: str) -> dict[str, Any]:
     """Parse a text to a JSON object; raise ValueError with the reason if it is anything else."""
     try:
-        document = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        document = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_int=_whole)
     except RecursionError as problem:
         raise ValueError("nested too deeply") from problem
     if not isinstance(document, dict):
@@ -27,6 +28,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
     return fields
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
 
 
 def _refuse(word: str) -> Any:

@@ -22,7 +22,11 @@ def test_neighbours_are_faster_above_and_slower_below() -> None:
 
 
 def test_strengths_and_cautions_are_stated() -> None:
-    assert [one.values["what"].id for one in gpu_profile("MI300X", CATALOG, LOOKUPS).strengths][:1] == ["field.memory_bytes"]  # type: ignore[attr-defined]
+    assert gpu_profile("MI300X", CATALOG, LOOKUPS).strengths[0].values["what"].id == "field.memory_bytes"  # type: ignore[attr-defined]
+    assert [one.id for one in gpu_profile("L4", CATALOG, LOOKUPS).strengths] == ["gpu.low-power", "gpu.narrow-floats"]
+    a100 = gpu_profile("A100 SXM 80GB", CATALOG, LOOKUPS)
+    assert {"gpu.strong", "gpu.mig"} == {one.id for one in a100.strengths}
+    assert [getattr(one, "id", "") for one in a100.cautions] == ["gpu.no-fp8"]
     assert "gpu.no-bf16" in {getattr(one, "id", "") for one in gpu_profile("T4", CATALOG, LOOKUPS).cautions}
 
 

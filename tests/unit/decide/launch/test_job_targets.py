@@ -104,3 +104,19 @@ def test_gpus_without_a_known_image_are_refused_by_containers_only() -> None:
 def test_texts_of_several_lines_are_read_back(text: str) -> None:
     document = {"a": {"run": text, "list": ["x", text], "plain": [1, {"b": True}]}}
     assert yaml.safe_load(written(document)) == document
+
+
+def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> None:
+    large = replace(TRAINING, is_gated=True, disk_gb=1100, output="output", output_gib=900)
+    sky, dstack = (yaml.safe_load(next(iter(job_files(target, large).values()))) for target in ("skypilot", "dstack"))
+    assert (sky["envs"], sky["resources"]["disk_size"]) == ({"HF_TOKEN": ""}, 1100)
+    assert (dstack["env"], dstack["resources"]["disk"]) == (["HF_TOKEN="], "1100GB..")
+    assert dstack["resources"]["shm_size"] == "16GB"
+    assert documents("kubernetes", large)["PersistentVolumeClaim"]["spec"]["resources"]["requests"] == {"storage": "900Gi"}
+    assert "VolumeSize=1100" in job_files("cloud-cli", large)["cloud.sh"]
+    assert "sh training-start.sh" in job_files("cloud-cli", large)["cloud.sh"]
+    for target in JOB_TARGETS:
+        assert any("your Hugging Face token" in text for text in job_files(target, large).values()), target
+    small = yaml.safe_load(next(iter(job_files("skypilot", replace(TRAINING, disk_gb=200)).values())))
+    assert "envs" not in small
+    assert "disk_size" not in small["resources"]

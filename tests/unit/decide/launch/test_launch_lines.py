@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.units import GIB
 from whichgpu.decide.launch.options import LaunchOptions
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, serving_engines, shell_line
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files, targets
+from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.decoding.speculative import METHODS, Speculative
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
@@ -33,7 +35,7 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--enable-expert-parallel": None, "--max-num-seqs": INT, "--max-model-len": INT, "--max-num-batched-tokens": INT,
         "--gpu-memory-utilization": FLOAT, "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"),
         "--quantization": TEXT, "--kv-cache-dtype": ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"),
-        "--nnodes": INT, "--node-rank": TEXT, "--master-addr": TEXT, "--headless": None, "--port": INT,
+        "--cpu-offload-gb": INT, "--nnodes": INT, "--node-rank": TEXT, "--master-addr": TEXT, "--headless": None, "--port": INT,
         "--speculative-config.method": ("draft_model", "mtp", "eagle3", "ngram"), "--speculative-config.model": TEXT,
         "--speculative-config.num_speculative_tokens": INT,
     },
@@ -43,7 +45,7 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--max-running-requests": INT, "--context-length": INT, "--chunked-prefill-size": INT, "--mem-fraction-static": FLOAT,
         "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"), "--quantization": TEXT,
         "--kv-cache-dtype": ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1"),
-        "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT, "--host": TEXT,
+        "--cpu-offload-gb": INT, "--nnodes": INT, "--node-rank": TEXT, "--dist-init-addr": TEXT, "--port": INT, "--host": TEXT,
         "--speculative-algorithm": ("STANDALONE", "NEXTN", "EAGLE3", "NGRAM"), "--speculative-draft-model-path": TEXT,
         "--is-embedding": None,
         "--speculative-num-steps": INT, "--speculative-eagle-topk": INT, "--speculative-num-draft-tokens": INT,
@@ -54,7 +56,8 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--host": TEXT, "--extra_llm_api_options": TEXT,
     },
     "llama.cpp": {
-        "--model": TEXT, "--n-gpu-layers": INT, "--split-mode": ("none", "layer", "row"), "-np": INT, "--ctx-size": INT,
+        "--model": TEXT, "--n-gpu-layers": INT, "--cpu-moe": None,
+        "--split-mode": ("none", "layer", "row"), "-np": INT, "--ctx-size": INT,
         "--ubatch-size": INT, "--cache-type-k": ("f32", "f16", "bf16", "q8_0", "q4_0"),
         "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"),
         "--port": INT, "--host": TEXT,
@@ -111,7 +114,7 @@ def test_speculative_decoding_is_on_the_line(engine: str, words: str) -> None:
 @pytest.mark.parametrize("target", ["tensorrt-llm", "slurm", "docker", "kubernetes", "skypilot", "dstack"])
 def test_tensorrt_llm_reads_speculative_decoding_from_a_file_written_first(target: str) -> None:
     (content,) = launch_files(target, LaunchPlan((SPECULATIVE,), "tensorrt-llm")).values()
-    file = "chat-speculative.yaml"
+    file = "chat-engine.yaml"
     assert content.index("max_draft_len: 5") < content.index(f"> {file}; ") < content.index(f"--extra_llm_api_options={file}")
 
 
@@ -137,6 +140,8 @@ launches = st.builds(
     dtype=st.sampled_from(["bf16", "fp16", "fp32", "fp8", "int4", "nvfp4", "q4_k_m"]),
     kv_dtype=st.sampled_from([None, "bf16", "fp16", "fp8", "int8", "f16", "q8_0"]),
     is_embedding=st.booleans(),
+    layers=st.just(32),
+    offload=st.none() | st.builds(Offload, layers=st.integers(1, 40)) | st.just(Offload(experts=True)),
     speculative=st.none() | st.builds(Speculative, st.sampled_from(sorted(METHODS)), st.just("a/draft"), st.integers(1, 64)),
 )
 
@@ -298,10 +303,11 @@ def test_engines_without_options_for_nodes_are_refused_replicas_of_several(targe
 def test_weights_in_a_file_are_brought_to_the_machine() -> None:
     plan = LaunchPlan((replace(OPTIONS, dtype="q4_k_m"),), "llama.cpp")
     texts = {target: "".join(launch_files(target, plan).values()) for target in ("docker", "kubernetes", "skypilot")}
-    assert '--volume="$PWD:/work" --workdir=/work' in texts["docker"]
+    assert '--volume="$PWD:/work"' in texts["docker"]
+    assert "--model /work/Llama-3.1-8B-q4_k_m.gguf" in texts["docker"]
     assert "add one with Llama-3.1-8B-q4_k_m.gguf at /work" in texts["kubernetes"]
     assert 'workdir: "."' in texts["skypilot"]
-    assert "image_id to docker:ghcr.io/ggml-org/llama.cpp:server-cuda" in texts["skypilot"]
+    assert 'image_id: "docker:ghcr.io/ggml-org/llama.cpp:server-cuda"' in texts["skypilot"]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
@@ -318,3 +324,114 @@ def test_ollama_gets_its_environment_variables() -> None:
         "OLLAMA_CONTEXT_LENGTH=4096 OLLAMA_NUM_PARALLEL=64 OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1 "
         "OLLAMA_SCHED_SPREAD=1 ollama serve"
     )
+
+
+@pytest.mark.parametrize(
+    ("offload", "engine", "words"),
+    [
+        (Offload(experts=True), "llama.cpp", "--n-gpu-layers 999 --cpu-moe"),
+        (Offload(layers=12), "llama.cpp", "--n-gpu-layers 21"),  # 20 of 32 layers, and the head.
+        (Offload(layers=12), "vllm", "--cpu-offload-gb=6"),
+        (None, "llama.cpp", "--n-gpu-layers 999"),
+    ],
+)
+def test_weights_in_host_memory_are_left_there(offload: Offload | None, engine: str, words: str) -> None:
+    options = replace(OPTIONS, dtype="q4_k_m", offload=offload, layers=32, host_weight_bytes=int(5.5 * GIB))
+    line = shell_line(serve_words(options, engine))
+    assert f"{words} " in line
+    assert ("--cpu-moe" in line) == ("--cpu-moe" in words)
+    assert any("5.5 GiB of weights" in note for note in serve_notes(options, engine)) == (offload is not None)
+    assert any("has no option" in note for note in serve_notes(replace(OPTIONS, offload=offload), "tensorrt-llm")) == bool(
+        offload
+    )
+    (content,) = launch_files("ollama", LaunchPlan((options,), "llama.cpp")).values()
+    assert ("PARAMETER num_gpu 21" in content) == (offload == Offload(layers=12))
+    assert ("keeps whole layers" in content) == (offload == Offload(experts=True))
+
+
+def test_limits_of_attention_data_parallel_ranks_are_totals_in_sglang_and_of_each_rank_in_others() -> None:
+    experts = replace(OPTIONS, expert_parallel_size=8)
+    read = parse("sglang", shell_line(serve_words(experts, "sglang")))
+    assert (read.max_running_requests, read.chunked_prefill_size) == (2 * 64, 2 * 8192)
+    dense = parse("sglang", shell_line(serve_words(OPTIONS, "sglang")))
+    assert (dense.max_running_requests, dense.chunked_prefill_size) == (64, 8192)
+    assert parse("vllm", shell_line(serve_words(experts, "vllm"))).max_num_seqs == 64
+    assert parse("tensorrt-llm", shell_line(serve_words(experts, "tensorrt-llm"))).max_batch_size == 64
+
+
+@pytest.mark.parametrize("target", ["tensorrt-llm", "docker"])
+def test_tensorrt_llm_has_attention_data_parallel_in_its_file_and_counts_it_in_tensor_parallel(target: str) -> None:
+    experts = replace(OPTIONS, tensor_parallel_size=1, data_parallel_size=8, expert_parallel_size=8)
+    (content,) = launch_files(target, LaunchPlan((experts,), "tensorrt-llm")).values()
+    assert "enable_attention_dp: true" in content
+    assert "--tp_size=8 --ep_size=8" in content
+    assert "start 8 of these" not in content
+    (dense,) = launch_files(target, LaunchPlan((replace(experts, expert_parallel_size=1),), "tensorrt-llm")).values()
+    assert "start 8 of these" in dense
+    assert "enable_attention_dp" not in dense
+
+
+def test_the_program_of_an_image_is_named_by_its_path() -> None:
+    plan = LaunchPlan((replace(OPTIONS, dtype="q4_k_m", data_parallel_size=1),), "llama.cpp")
+    assert "--entrypoint=/app/llama-server " in launch_files("docker", plan)["docker.sh"]
+    assert '"command": ["/app/llama-server", ' in launch_files("kubernetes", plan)["chat.yaml"]
+    assert "/app/llama-server --model /work/" in launch_files("dstack", plan)["chat.dstack.yml"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "image"),
+    [
+        ("vllm", "CDNA3", "vllm/vllm-openai-rocm"),
+        ("sglang", "CDNA3", "-mi30x"),
+        ("sglang", "CDNA4", "-mi35x"),
+        ("llama.cpp", "RDNA3", ":server-rocm"),
+    ],
+)
+def test_gpus_of_amd_get_images_for_rocm(engine: str, architecture: str, image: str) -> None:
+    amd = replace(OPTIONS, gpu="mi300x", vendor="amd", architecture=architecture, dtype="bf16", provider="", copies=1)
+    plan = LaunchPlan((amd,), engine)
+    for target in ("docker", "kubernetes", "skypilot", "dstack", "slurm"):
+        (content,) = launch_files(target, plan).values()
+        assert image in content
+        assert "pip install" not in content
+    with pytest.raises(UsageError):
+        launch_files("skypilot", LaunchPlan((replace(amd, architecture="CDNA2"),), "sglang"))
+
+
+def test_disks_and_caches_hold_the_weights() -> None:
+    large = replace(OPTIONS, download_bytes=405 * 10**9 * 2, provider="", spot=False)
+    texts = {
+        target: "".join(launch_files(target, LaunchPlan((large,), "vllm")).values())
+        for target in ("skypilot", "dstack", "kubernetes")
+    }
+    assert "disk_size: 1000" in texts["skypilot"]
+    assert 'disk: "1000GB.."' in texts["dstack"]
+    assert 'shm_size: "16GB"' in texts["dstack"]
+    assert '"ephemeral-storage": "830Gi"' in texts["kubernetes"]
+    assert '"emptyDir": {"sizeLimit": "830Gi"}' in texts["kubernetes"]
+    assert "VolumeSize=1000" in launch_files("cloud-cli", LaunchPlan((replace(large, provider="aws"),), "vllm"))["cloud.sh"]
+    (small,) = launch_files("skypilot", LaunchPlan((replace(large, download_bytes=16 * 10**9),), "vllm")).values()
+    assert "disk_size" not in small
+
+
+@pytest.mark.parametrize("target", ["vllm", "slurm", "docker", "kubernetes", "skypilot", "dstack"])
+def test_gated_models_get_a_token(target: str) -> None:
+    for content in launch_files(target, LaunchPlan((OPTIONS,), "vllm")).values():
+        assert "HF_TOKEN" in content
+
+
+def test_servers_of_an_array_listen_on_different_ports() -> None:
+    (content,) = launch_files("slurm", LaunchPlan((OPTIONS,), "vllm")).values()
+    assert "export PORT=$((8000 + SLURM_ARRAY_TASK_ID))" in content
+    assert content.splitlines()[-1].endswith("--port=$PORT")
+
+
+def test_a_checkpoint_that_replaces_the_model_is_named_with_its_reason() -> None:
+    tuned = replace(OPTIONS, checkpoint="RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic")
+    (content,) = launch_files("vllm", LaunchPlan((tuned,), "vllm")).values()
+    assert "# Checkpoint: RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic has the weights of meta-llama/Llama-3.1-8B" in content
+    assert "instruction-tuned" in content
+    same = replace(tuned, model="meta-llama/Llama-3.1-8B-Instruct")
+    assert not any("instruction-tuned" in note for note in serve_notes(same, "vllm"))
+    (other,) = launch_files("tensorrt-llm", LaunchPlan((tuned,), "vllm")).values()
+    assert "RedHatAI" not in other  # It reads other quantised checkpoints.

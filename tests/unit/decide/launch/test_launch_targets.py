@@ -225,6 +225,7 @@ def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_th
     assert pool["spec"]["limits"] == {"nvidia.com/gpu": 6}
     taints = {taint["key"] for taint in pool["spec"]["template"]["spec"]["taints"]}
     assert taints <= {one["key"] for one in pods["spec"]["template"]["spec"]["tolerations"]}
+    assert "# It expects your EC2NodeClass 'default'" in files["chat-l4-nodes.yaml"]
     with pytest.raises(UsageError):
         launch_files("karpenter", LaunchPlan((HINT,), "vllm"))
     on_spot = launch_files("karpenter", LaunchPlan((replace(offer, spot=True),), "vllm"))
@@ -239,7 +240,11 @@ def test_karpenter_gets_a_pool_of_the_offer_s_machines_and_the_pods_that_need_th
 def test_dstack_gets_replicas_resources_and_the_serve_line() -> None:
     [text] = launch_files("dstack", LaunchPlan((replace(HINT, gpu="a100-sxm-80gb", spot=True),), "vllm")).values()
     service = yaml.safe_load(text)
-    assert (service["type"], service["replicas"], service["resources"]) == ("service", 3, {"gpu": "A100:80GB:2"})
+    assert (service["type"], service["replicas"], service["resources"]) == (
+        "service",
+        3,
+        {"gpu": "A100:80GB:2", "shm_size": "16GB"},
+    )
     assert (service["backends"], service["regions"], service["spot_policy"]) == (["gcp"], ["us-central1"], "spot")
     assert service["commands"][0].startswith("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2")
     with pytest.raises(UsageError):

@@ -30,6 +30,24 @@ def keywords(script: str) -> dict[str, Any]:
     return {one.arg: ast.unparse(one.value) for one in call.keywords if one.arg}
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (
+            "kubernetes",
+            ("prompts.txt: |", "a photo of a lighthouse at dawn", '"mountPath": "/work/prompts.txt"', "in the ConfigMap"),
+        ),
+        ("skypilot", ('~/sky_workdir/prompts.txt: "./prompts.txt"', "HF_TOKEN")),
+        ("dstack", ('files: ["prompts.txt"]', "HF_TOKEN")),
+        ("docker", ("[ -e prompts.txt ] || cat > prompts.txt", "HF_TOKEN")),
+        ("slurm", ("[ -e prompts.txt ] || cat > prompts.txt", "HF_TOKEN")),
+    ],
+)
+def test_prompts_are_delivered_to_the_job(target: str, words: tuple[str, ...]) -> None:
+    (content,) = picture_files(target, PLAN).values()
+    assert all(word in content for word in words), content
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_diffusion_model_has_a_pipeline_and_a_repository(model: str) -> None:
     shape = find_model(model, Catalog(), None)

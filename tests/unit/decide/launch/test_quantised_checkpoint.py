@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.launch.quantised_checkpoint import quantised_checkpoint
+from whichgpu.decide.launch.engine_lines.quantised_checkpoint import quantised_checkpoint
 
 
 @pytest.mark.parametrize(

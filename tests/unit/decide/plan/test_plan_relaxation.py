@@ -17,7 +17,7 @@ from whichgpu.decide.plan.search import SolvedPlan
 def trials(**filters: str) -> RelaxationTrials:
     question = PlanQuestion((RequestedModel("llama-3.1-8b", {}),), quotas={"L4": 2.0}, filters=filters)
     models: Any = [SimpleNamespace(name="llama-3.1-8b", traffic=SimpleNamespace(mean=10.0))]
-    return RelaxationTrials(question, models, sources=None, until=0.0)  # type: ignore[arg-type]
+    return RelaxationTrials(question, models, sources=None, numbers=iter(()))  # type: ignore[arg-type]
 
 
 def test_each_limit_is_moved_a_little_before_any_is_moved_further() -> None:

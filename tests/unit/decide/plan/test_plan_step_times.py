@@ -20,6 +20,7 @@ from whichgpu.decide.roles import step_times
 from whichgpu.decide.roles.step_times import replica_steps
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 
 LOOKUPS = LookupCache(Catalog(), as_of=date(2026, 10, 1))
 KINDS = [(gpu, fabric_of(gpu)) for gpu in (LOOKUPS.device(name).gpu for name in ("L4", "A100 SXM 80GB"))]
@@ -60,10 +61,16 @@ def test_plans_at_other_rates_and_objectives_share_step_times_and_have_their_own
 def test_an_engine_that_was_simulated_leaves_the_next_one_unchanged() -> None:
     request, (gpu, fabric) = served(rate="1/s").request, KINDS[1]
     pool: Any = SimpleNamespace(gpu=gpu, fabric=fabric)
-    first, second = (_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900) for _ in range(2))
+    first, second = (
+        _estimated_server(request, one_sequence(request.workload, 1), pool, LimitOverrides(max_sequences=8), 900)
+        for _ in range(2)
+    )
     name = content_hash([second])
     first.run([(0.0, 700, 100, ()), (0.1, 700, 100, ())])
-    assert content_hash([_estimated_server(request, one_sequence(request.workload, 1), pool, 8, 900)]) == name
+    assert (
+        content_hash([_estimated_server(request, one_sequence(request.workload, 1), pool, LimitOverrides(max_sequences=8), 900)])
+        == name
+    )
 
 
 @pytest.mark.parametrize("disaggregated", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import split
+
 import pytest
 
 from whichgpu.base.errors import UsageError
@@ -144,8 +146,62 @@ def test_a_quantity_no_rule_reads_is_an_error_with_the_command_so_far(sentence: 
 
 
 def test_words_without_a_quantity_are_ignored_and_named() -> None:
-    reading = command_of_sentence("train resnet50 quickly in Seoul".split(), CATALOG)
-    assert reading == (["recommend", "train", "resnet50"], ("quickly", "seoul"))
+    reading = command_of_sentence("train resnet50 quickly and comfortably in Seoul".split(), CATALOG)
+    assert reading == (["recommend", "train", "resnet50", "--region=seoul"], ("quickly", "comfortably"))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "command"),
+    [
+        ("is a 4090 enough for qwen2.5 32b", "fit qwen2.5-32b --gpu=rtx-4090"),
+        ("can I run llama 3.3 70b on a mac studio", "fit llama-3.3-70b '--gpu=mac studio'"),
+        ("h100 or a100 for fine tuning llama 8b", "compare h100,a100 --task=finetune --model=llama-8b"),
+        ("which is better for llm inference, l40s or a100", "compare l40s,a100"),
+        ("what can I run on a 3060 12gb", "models --fits=rtx-3060-12gb"),
+        ("what does an h200 cost per hour", "offers --gpu=h200"),
+        ("how fast is llama 3.1 8b on an rtx 4090", "estimate decode llama-3.1-8b --gpu=rtx-4090"),
+        ("speed of mixtral on 2 a100", "compare a100 --task=decode --model=mixtral-8x7b --gpus=2"),
+        ("mac or pc for running local llms under 3000 dollars", "recommend chat llama-3.1-8b --buy --budget=3000usd"),
+        ("which gpu under 1.500 € for flux", "recommend images flux.1-dev --buy --budget=1500eur"),
+        ("train yolo on 100k images", "recommend train yolo11n --samples=100k"),
+        ("serve llama 3 70b at 60 requests per minute in germany", "recommend serve llama-3-70b --rate=1/s --region=germany"),
+        ("host qwen3 32b for 20 developers, at least 25 tokens per second", "recommend serve qwen3-32b --tpot=40ms --people=20"),
+        ("transcribe 10 hours of phone calls with whisper", "recommend batch whisper-large-v3 --samples=1200"),
+        ("gpu for wan 2.1", "recommend images wan2.1-14b"),
+        ("is a t4 good for inference of bert", "recommend embed bert-base --gpu=t4"),
+        ("rent a gpu for a weekend to finetune mistral 7b", "recommend finetune mistral-7b --deadline=2d"),
+        ("graphics card for ollama", "recommend chat llama-3.1-8b --buy"),
+        ("deep learning workstation, 5000 usd", "recommend train --buy --budget=5000usd"),
+    ],
+)
+def test_other_wordings_of_newcomers(sentence: str, command: str) -> None:
+    assert command_of_sentence(sentence.split(), CATALOG) == (split(command), ())
+
+
+def test_memory_that_no_flag_takes_is_named_beside_the_memory_needed() -> None:
+    reading = command_of_sentence("is 17gb of vram enough for qlora of a 13b".split(), CATALOG)
+    assert reading == (["fit", "13b", "--task=finetune", "--qlora"], ("17gb of vram",))
+
+
+def test_a_size_of_memory_means_the_usual_gpus_that_have_it() -> None:
+    reading = command_of_sentence("is 16gb of vram enough for qlora of a 13b".split(), CATALOG)
+    assert reading == (["fit", "13b", "--task=finetune", "--qlora", "--gpu=rtx-4060-ti-16gb,rtx-5080,t4"], ())
+    reading = command_of_sentence("can I fine-tune llama 3.1 8b on a 24 GB card".split(), CATALOG)
+    assert reading == (["fit", "llama-3.1-8b", "--task=finetune", "--gpu=rtx-4090,rtx-3090,l4"], ())
+
+
+def test_a_fleet_or_a_log_of_requests_is_planned() -> None:
+    reading = command_of_sentence("plan a fleet for my request log".split(), CATALOG)
+    assert reading == (["plan", "llama-3.1-8b"], ())
+    reading = command_of_sentence("fleet of gpus for llama 3.1 70b at 20 requests/s".split(), CATALOG)
+    assert reading == (["plan", "llama-3.1-70b", "--rate=20/s"], ())
+
+
+def test_a_mistyped_command_is_shown_as_it_should_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("recomend serve lama-3.1-8b --rate 2/s".split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "whichgpu recommend serve llama-3.1-8b --rate 2/s" in err
 
 
 def test_the_command_line_answers_no_sentence_it_read_in_part(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,23 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+def test_only_an_empty_file_or_an_earlier_report_is_replaced(tmp_path: Path) -> None:
+    thesis, link, empty = tmp_path / "thesis.md", tmp_path / "link.md", tmp_path / "empty.md"
+    thesis.write_text("# Years of work\n")
+    link.symlink_to(thesis)
+    empty.touch()
+    for path in (thesis, link):
+        with pytest.raises(UsageError, match="no report of whichgpu"):
+            report_file.check_report_file(str(path))
+    with pytest.raises(UsageError, match="cannot write a report"):
+        whichgpu.fit("no-such-model", report="")
+    report_file.check_report_file(str(empty))
+    for ending in (".md", ".html"):
+        path = tmp_path / f"again{ending}"
+        report_file.write_report(ReportPage("sentence", (), ()), None, str(path), english())
+        report_file.check_report_file(str(path))
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not any(map(shutil.which, report_file.BROWSERS)), reason="there is no Chromium to print a PDF")
 @pytest.mark.parametrize("verb", ["recommend", "plan"])

@@ -71,6 +71,16 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
             None,
         ),
         (
+            "sglang serve --model-path a/b --tp-size 8 --attn-dp-size 8 --ep 8",
+            {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"dp": 8, "ep": 8}},
+            None,
+        ),
+        (
+            "llama-server -m b-Q8_0.gguf -cmoe -c 4096",
+            {"model": "b", "engine": "llama.cpp", "gpus": 1, "precision": "q8_0", "offload": {"experts": "host"}},
+            4096,
+        ),
+        (
             "trtllm-serve a/b --tp_size 2 --max_batch_size 64 --max_seq_len 4096",
             {"model": "a/b", "engine": "tensorrt-llm", "gpus": 2, "parallel": {"tp": 2}},
             4096,

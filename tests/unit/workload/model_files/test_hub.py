@@ -142,6 +142,7 @@ def test_a_cache_that_cannot_be_written_costs_a_fetch_and_no_more(monkeypatch: p
     ("text", "why"),
     [
         ('{"a": 1, "b": 2, "a": 3}', "'a' is given twice"),
+        ('{"a": ' + "1" * 5000 + "}", "a number has 5000 digits"),
         ('{"a": NaN}', "NaN is no number"),
         ('{"a": -Infinity}', "-Infinity is no number"),
         ("[1]", "an object is wanted, not list"),

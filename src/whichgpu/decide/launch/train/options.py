@@ -13,7 +13,7 @@ class TrainOptions(msgspec.Struct, frozen=True):
     """A training run on one group of GPUs: model, layout, batch, precision, optimizer and adapters."""
 
     group: str  # a name for files and jobs
-    model: str
+    model: str  # repository whose weights, or only config and tokenizer, it starts from
     shape: Shape
     gpu: str
     gpus: int
@@ -29,14 +29,17 @@ class TrainOptions(msgspec.Struct, frozen=True):
     lora_rank: int | None = None
     is_qlora: bool = False
     lora_targets: str = ""
-    steps: int | None = None
-    max_seconds: float | None = None  # upper end of the run's time
+    steps: int | None = None  # of the whole run
+    has_assumed_length: bool = False  # whether `steps` follows from an amount of work that the request does not state
+    max_seconds: float | None = None  # upper end of the run's time, with its start
     provider: str = ""
     instance: str = ""
     region: str = ""
     is_spot: bool = False
     vendor: str = "nvidia"  # of the GPU
     image: str = ""  # container image with PyTorch; empty if none is known for the GPU
+    is_finetuning: bool = False  # whether it starts from the weights of `model`
+    base_model: str = ""  # repository of the weights before instruction tuning, if another than `model` is listed
 
     @property
     def placement(self) -> Placement:
@@ -65,6 +68,22 @@ class TrainOptions(msgspec.Struct, frozen=True):
     def half(self) -> str | None:
         """Return the 16-bit type of the computation, bf16 or fp16; None in fp32."""
         return next((name for name in ("bf16", "fp16") if self.precision.endswith(name)), None)
+
+    @property
+    def splits_model(self) -> bool:
+        """Whether ranks hold parts of the model's layers, as only tools with models of their own do."""
+        layout = self.parallel
+        return layout.tp * layout.pp * layout.cp * layout.ep > 1
+
+    @property
+    def uses_deepspeed(self) -> bool:
+        """Whether only optimizer state is sharded (ZeRO 1), which a script does with DeepSpeed."""
+        return self.parallel.zero == 1 and self.replicas > 1
+
+    @property
+    def is_repository(self) -> bool:
+        """Whether the model is a repository of the Hugging Face hub, which may ask for a token."""
+        return self.model.count("/") == 1 and not self.model.startswith((".", "/", "~"))
 
 
 class TrainPlan(msgspec.Struct, frozen=True):

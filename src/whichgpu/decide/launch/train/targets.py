@@ -6,35 +6,33 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.base.units import GIB
 from whichgpu.decide.launch.job_targets import JOB_TARGETS, Files, LaunchJob, job_files
 from whichgpu.decide.launch.serve_command import shell_line
 from whichgpu.decide.launch.text import NodeWord, comments, yaml
-from whichgpu.decide.launch.torchrun import torchrun_words
-from whichgpu.decide.launch.train.configs import (
-    ACCELERATE,
-    DEEPSPEED,
-    MEGATRON,
-    TORCHTITAN,
-    accelerate_config,
-    deepspeed_config,
-    titan_model,
-    torchtitan_words,
-)
+from whichgpu.decide.launch.torchrun import RENDEZVOUS_PORT, torchrun_words
+from whichgpu.decide.launch.train import megatron, torchtitan
+from whichgpu.decide.launch.train.configs import ACCELERATE, DEEPSPEED, accelerate_config, deepspeed_config
 from whichgpu.decide.launch.train.lines import (
+    OUTPUT,
+    RELEASE,
     SCRIPT,
-    megatron_variables,
-    megatron_words,
-    train_notes,
+    length_notes,
+    model_notes,
+    node_notes,
+    script_notes,
+    shared_folder_notes,
     train_packages,
     trainer_words,
 )
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
-from whichgpu.workload.shapes import Transformer
+from whichgpu.decide.launch.train.sizes import download_bytes, node_disk_gb, output_bytes
 
-# Parts of a model that the arguments written for Megatron-LM do not describe.
-MEGATRON_LACKS = ("mla", "sparse", "recurrent", "pattern", "full_heads", "parallel_block", "encoder_layers", "patches")
+DEEPSPEED_FILE = "deepspeed.json"
 
 
 def train_files(target: str, plan: TrainPlan) -> Files:
@@ -44,72 +42,118 @@ def train_files(target: str, plan: TrainPlan) -> Files:
 
 def _torchrun(plan: TrainPlan) -> Files:
     options = plan.options
+    _check_data_parallel("torchrun", options)
     words = [*torchrun_words(options.placement), SCRIPT, *trainer_words(options, sharding=True)]
-    return {"torchrun.sh": _script(plan, "torchrun", "torchrun of PyTorch 2 and the Trainer of transformers 5.19", words)}
+    notes = script_notes(options)
+    if options.uses_deepspeed:
+        notes.append("The estimate shards optimizer state (ZeRO 1), this line does not and needs more memory: emit deepspeed.")
+    return {"torchrun.sh": _script(plan, f"torchrun of PyTorch 2 and {RELEASE}", words, [*notes, *node_notes(options)])}
 
 
 def _accelerate(plan: TrainPlan) -> Files:
     options = plan.options
+    _check_data_parallel("accelerate", options)
     config = accelerate_config(options)
     trainer = trainer_words(options, checkpointing="fsdp_config" not in config)  # Both at once are an error.
     words = ["accelerate", "launch", "--config_file=accelerate.yaml", SCRIPT, *trainer]
     if options.nodes > 1:
         several = (NodeWord("--machine_rank=$NODE_RANK"), NodeWord("--main_process_ip=$HEAD_ADDRESS"))
-        words[3:3] = [*several, "--main_process_port=29500"]
+        words[3:3] = [*several, f"--main_process_port={RENDEZVOUS_PORT}"]
+    notes = [
+        *_packages_note(options, "deepspeed_config" in config),
+        *script_notes(options),
+        *node_notes(options, needs_rank=True),
+    ]
     return {
-        "accelerate.sh": _script(plan, "accelerate", ACCELERATE, words),
+        "accelerate.sh": _script(plan, f"{ACCELERATE} and {RELEASE}", words, notes),
         "accelerate.yaml": comments([*plan.header, f"Keys: as documented for {ACCELERATE}."]) + yaml(config),
     }
 
 
 def _deepspeed(plan: TrainPlan) -> Files:
+    """Return DeepSpeed's config, and the line of its launcher; on several nodes that of torchrun, which needs no hostfile."""
     options = plan.options
-    words = ["deepspeed", f"--num_gpus={options.gpus_per_node}", SCRIPT, "--deepspeed=deepspeed.json", *trainer_words(options)]
-    if options.nodes > 1:
-        several = (NodeWord("--node_rank=$NODE_RANK"), NodeWord("--master_addr=$HEAD_ADDRESS"))
-        words[1:1] = [f"--num_nodes={options.nodes}", "--no_ssh", *several]
+    _check_data_parallel("deepspeed", options)
+    launcher = ["deepspeed", f"--num_gpus={options.gpus_per_node}"] if options.nodes == 1 else torchrun_words(options.placement)
+    words = [*launcher, SCRIPT, f"--deepspeed={DEEPSPEED_FILE}", *trainer_words(options)]
+    notes = [*_packages_note(options, True), *script_notes(options), *node_notes(options)]
     return {
-        "deepspeed.sh": _script(plan, "deepspeed", DEEPSPEED, words),
-        "deepspeed.json": json.dumps(deepspeed_config(options), indent=2) + "\n",
+        "deepspeed.sh": _script(plan, f"{DEEPSPEED} and {RELEASE}", words, notes),
+        DEEPSPEED_FILE: _deepspeed_text(options),
     }
 
 
 def _torchtitan(plan: TrainPlan) -> Files:
     options = plan.options
-    if titan_model(options) is None:
-        raise _no_model("torchtitan", options)
-    words = [*torchrun_words(options.placement), "-m", "torchtitan.train", *torchtitan_words(options)]
-    return {"torchtitan.sh": _script(plan, "torchtitan", TORCHTITAN, words)}
+    _check_own_model("torchtitan", options, torchtitan.titan_model(options) is not None)
+    stages = torchtitan.pipeline_stages(options)
+    if options.parallel.pp > 1 and options.accumulation < stages:
+        message = msg("error.emit-pipeline", target="torchtitan", stages=stages, passes=options.accumulation)
+        raise UsageError("emit-layout", message, msg("hint.emit-pipeline"))
+    words = [*torchrun_words(options.placement), "-m", "torchtitan.train", *torchtitan.torchtitan_words(options)]
+    notes = [*length_notes(options, "the length of torchtitan's config"), *model_notes(options)]
+    notes += [*torchtitan.torchtitan_notes(options), *node_notes(options)]
+    return {"torchtitan.sh": _script(plan, torchtitan.RELEASE, words, notes, torchtitan.FOLDER)}
 
 
 def _megatron(plan: TrainPlan) -> Files:
     options = plan.options
-    shape = options.shape
-    if not isinstance(shape, Transformer) or not shape.causal or any(getattr(shape, name) for name in MEGATRON_LACKS):
-        raise _no_model("megatron", options)
-    words = [*megatron_variables(options), *torchrun_words(options.placement), "pretrain_gpt.py", *megatron_words(options)]
-    return {"megatron.sh": _script(plan, "megatron", MEGATRON, words)}
+    _check_own_model("megatron", options, megatron.has_model(options))
+    launcher = [*megatron.variables(options), *torchrun_words(options.placement)]
+    words = [*launcher, megatron.SCRIPT, *megatron.words(options)]
+    notes = [f"Run it in {megatron.IMAGE}, in the folder that this makes: {megatron.SETUP}", *_megatron_notes(options)]
+    return {"megatron.sh": _script(plan, megatron.RELEASE, words, [*notes, *node_notes(options)], megatron.SAVED)}
 
 
 def _job_files(target: str, plan: TrainPlan) -> Files:
-    """Return the files of a target that runs the user's script as a job."""
+    """Return the files of a target that runs a job: the user's script, or Megatron-LM if ranks hold parts of the model."""
     options = plan.options
-    line = shell_line([*torchrun_words(options.placement), SCRIPT, *trainer_words(options, sharding=True)])
-    packages = " ".join(train_packages(options))
-    own = f"{SCRIPT} is your script, with the arguments of transformers' Trainer; add other packages that it needs."
-    return job_files(
-        target,
-        LaunchJob(
-            options.group,
-            options.placement,
-            line,
-            options.image,
-            setup=f"pip install {packages}",
-            own_files=(SCRIPT,),
-            max_seconds=options.max_seconds,
-            header=plan.header,
-            notes=(own, *train_notes(options, target)),
-        ),
+    job = _megatron_job(target, options) if options.splits_model else _script_job(options)
+    written = -(-int(output_bytes(options)) // GIB)
+    job = replace(
+        job, output_gib=written, disk_gb=node_disk_gb(options), download_bytes=download_bytes(options),
+        is_gated=options.is_repository, max_seconds=options.max_seconds, header=plan.header,
+        notes=(*job.notes, *shared_folder_notes(options, job.output)),
+    )  # fmt: skip
+    return job_files(target, job)
+
+
+def _script_job(options: TrainOptions) -> LaunchJob:
+    """Return the job of the user's script, with DeepSpeed if only optimizer state is sharded."""
+    has_deepspeed = options.uses_deepspeed
+    words = [f"--deepspeed={DEEPSPEED_FILE}"] if has_deepspeed else []
+    words += trainer_words(options, sharding=True)
+    return LaunchJob(
+        options.group,
+        options.placement,
+        shell_line([*torchrun_words(options.placement), SCRIPT, *words]),
+        options.image.replace("-runtime", "-devel") if has_deepspeed else options.image,  # DeepSpeed compiles its operators.
+        setup=f"pip install {' '.join(train_packages(options, has_deepspeed))}",
+        files={DEEPSPEED_FILE: _deepspeed_text(options)} if has_deepspeed else {},
+        own_files=(SCRIPT,),
+        notes=(*script_notes(options), "Add other packages that the script needs."),
+        output=OUTPUT,
+    )
+
+
+def _megatron_job(target: str, options: TrainOptions) -> LaunchJob:
+    """Return the job of Megatron-LM; raise an error if it lacks the model or adapters."""
+    lacks = "LoRA" if options.lora_rank else "" if megatron.has_model(options) else options.model[:80]
+    if lacks:
+        message = msg("error.emit-job-layout", target=target, layout=_layout_text(options), lacks=lacks)
+        raise UsageError("emit-layout", message, msg("hint.emit-job-layout"))
+    variables = megatron.variables(options)
+    launcher = [*(["env", *variables] if variables else []), *torchrun_words(options.placement)]
+    return LaunchJob(
+        options.group,
+        options.placement,
+        shell_line([*launcher, f"{megatron.FOLDER}/{megatron.SCRIPT}", *megatron.words(options)]),
+        megatron.IMAGE if options.vendor == "nvidia" else "",
+        needs_image=True,
+        setup=megatron.SETUP,
+        own_files=(f"{megatron.DATA.partition('/')[0]}/", *([f"{megatron.WEIGHTS}/"] if options.is_finetuning else [])),
+        notes=("The layout splits the model's layers, so Megatron-LM runs it.", *_megatron_notes(options)),
+        output=megatron.SAVED,
     )
 
 
@@ -123,14 +167,42 @@ TRAIN_TARGETS: Mapping[str, Callable[[TrainPlan], Files]] = {
 }
 
 
-def _script(plan: TrainPlan, target: str, release: str, words: Sequence[str]) -> str:
+def _script(plan: TrainPlan, release: str, words: Sequence[str], notes: Sequence[str], folder: str = OUTPUT) -> str:
     options = plan.options
     place = f"{options.gpus}x {options.gpu}" + (f" on {options.nodes} nodes" if options.nodes > 1 else "")
-    own = [f"{SCRIPT} is your script."] if SCRIPT in words else []
-    lines = [*plan.header, f"Options: as documented for {release}.", *own, place, *train_notes(options, target)]
+    lines = [*plan.header, f"Options: as documented for {release}.", place, *notes, *shared_folder_notes(options, folder)]
     return "#!/bin/sh\n" + comments(lines) + shell_line(list(words)) + "\n"
 
 
-def _no_model(target: str, options: TrainOptions) -> UsageError:
-    message = msg("error.emit-model", target=target, model=options.model[:80])
-    return UsageError("emit-model", message, msg("hint.emit-model"))
+def _deepspeed_text(options: TrainOptions) -> str:
+    return json.dumps(deepspeed_config(options), indent=2) + "\n"
+
+
+def _packages_note(options: TrainOptions, has_deepspeed: bool) -> list[str]:
+    return [f"Before the first run: pip install {' '.join(train_packages(options, has_deepspeed))}"]
+
+
+def _megatron_notes(options: TrainOptions) -> list[str]:
+    default = f"{megatron.TRIAL_STEPS} steps, as a trial"
+    return [*length_notes(options, default), *model_notes(options), *megatron.notes(options)]
+
+
+def _layout_text(options: TrainOptions) -> str:
+    layout = options.parallel
+    return ", ".join(f"{name}={getattr(layout, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(layout, name) > 1)
+
+
+def _check_data_parallel(target: str, options: TrainOptions) -> None:
+    """Raise an error if ranks hold parts of the model, which a script of transformers' Trainer does not split."""
+    if options.splits_model:
+        message = msg("error.emit-layout", target=target, layout=_layout_text(options))
+        raise UsageError("emit-layout", message, msg("hint.emit-layout"))
+
+
+def _check_own_model(target: str, options: TrainOptions, has_model: bool) -> None:
+    """Raise an error if a tool with models of its own lacks this one, or adapters."""
+    if not has_model:
+        message = msg("error.emit-model", target=target, model=options.model[:80])
+        raise UsageError("emit-model", message, msg("hint.emit-model"))
+    if options.lora_rank:
+        raise UsageError("emit-adapter", msg("error.emit-adapter", target=target), msg("hint.emit-model"))

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Problem
+from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
 MAX_REPLICAS = 4000  # At most this many replicas of one column are evaluated.
 ROUNDS, STEPS = 12, 60  # Rounds of the subgradient ascent, and steps in each round.
@@ -25,11 +25,10 @@ VISITED, MAX_VISITED = 0.97, 60  # Prices whose bound is at least this share of 
 
 
 class Fees(msgspec.Struct, frozen=True):
-    """Shadow prices of a plan's limits: per machine of a price option, per GPU under a quota, per GPU beyond the spot share."""
+    """Shadow prices of a plan's limits: per machine of a price option, per GPU under a quota, per late request."""
 
     options: dict[tuple[int, int, int], float] = msgspec.field(default_factory=dict)  # by level (-1: committed), pool, option
     quotas: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # fee per GPU, by level and quota
-    spot: dict[int, float] = msgspec.field(default_factory=dict)  # fee per GPU beyond the spot share, by level
     late: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # per late request/s, by level and model
 
     def rebate(self, problem: Problem) -> float:
@@ -76,13 +75,11 @@ def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
             for level in range(problem.levels)
         ]
         for w, option in enumerate(pool.options):
-            side = (1.0 if option.term == "spot" else 0.0) - problem.spot_share if option.term != OWNED else 0.0
-            risk = [pool.size * side * fees.spot.get(level, 0.0) for level in range(problem.levels)]
             if option.committed:
-                committed[p] = min(committed[p], option.price + fees.options.get((-1, p, w), 0.0) + sum(dues) + sum(risk))
+                committed[p] = min(committed[p], option.price + fees.options.get((-1, p, w), 0.0) + sum(dues))
                 continue
             for level, due in enumerate(dues):
-                price = option.price * problem.hours[level] + fees.options.get((level, p, w), 0.0) + due + risk[level]
+                price = option.price * problem.hours[level] + fees.options.get((level, p, w), 0.0) + due
                 rented[level, p] = min(rented[level, p], price)
     sizes = np.array([pool.size for pool in problem.pools], dtype=float)
     share = problem.uses / sizes[problem.pool_of]

@@ -168,22 +168,40 @@ class Program:
                 terms = [(self.machines[level, p, w], size) for (p, w), size in one.sizes.items() if p in self.pools]
                 if terms:
                     rows.row(terms, -INFINITE, one.limit)
-        self.spot_rows = {level: self._spot(level) for level in range(problem.levels)} if problem.spot_share < 1 else {}
+        options = [option for p in self.pools for option in problem.pools[p].options]
+        if problem.spot_share < 1 and any(option.term == "spot" for option in options):
+            for level in range(problem.levels):
+                self._spot(level)
         if problem.budget is not None:
             rows.row([(place, cost) for place, cost in enumerate(rows.cost) if cost], -INFINITE, problem.budget)
         if problem.current is not None:
             self._current_fleet()
 
-    def _spot(self, level: int) -> int:
-        """Add the row that limits the spot share of rented GPUs at a load level; return the row's index."""
-        terms = []
-        for p in self.pools:
-            pool = self.problem.pools[p]
-            for w, option in enumerate(pool.options):
-                if option.term != OWNED:
-                    side = (1.0 if option.term == "spot" else 0.0) - self.problem.spot_share
-                    terms.append((self.machines[level, p, w], pool.size * side))
-        return self.rows.row(terms, -INFINITE, 0.0)
+    def _spot(self, level: int) -> None:
+        """Add rows that limit the spot share of the rented GPUs that a load level's requests keep busy.
+
+        Idle GPUs do not count. In a pool with machines of both kinds, requests go to those that are not spot first.
+        """
+        rows, limit = self.rows, self.problem.spot_share
+        busy: dict[int, list[tuple[int, float]]] = {}
+        for (at_level, at, b), place in self.shares.items():
+            if at_level == level:
+                j = int(self.chosen[at])
+                gpus = float(self.problem.uses[j] * self.loads[level, at, b]) / (self.scale * self.problem.room)
+                busy.setdefault(int(self.problem.pool_of[j]), []).append((place, gpus))
+        sides = []
+        for p, terms in busy.items():
+            options, size = self.problem.pools[p].options, float(self.problem.pools[p].size)
+            if any(option.term == OWNED for option in options):
+                continue
+            for is_spot in (True, False):
+                machines = [self.machines[level, p, w] for w, one in enumerate(options) if (one.term == "spot") == is_spot]
+                gpus_busy = rows.variable(0.0)
+                rows.row([(gpus_busy, 1.0), *((place, -size) for place in machines)], -INFINITE, 0.0)
+                terms.append((gpus_busy, -1.0))
+                sides.append((gpus_busy, (1.0 if is_spot else 0.0) - limit))
+            rows.row(terms, 0.0, 0.0)
+        rows.row(sides, -INFINITE, 0.0)
 
     def _current_fleet(self) -> None:
         """Add the penalty for GPUs added to or removed from the current fleet at the busiest load level."""
@@ -267,12 +285,11 @@ class Program:
             if np.isfinite(option.limit) and reduced[place] < 0:
                 options[-1 if option.committed else level, p, w] = -float(reduced[place])
         quotas = {key: -float(duals[row]) for key, row in self.quota_rows.items() if duals[row] < 0}
-        spot = {level: -float(duals[row]) for level, row in self.spot_rows.items() if duals[row] < 0}
         late = {key: -float(duals[row]) * self.scale for key, row in self.late_rows.items() if duals[row] < 0}
         used = np.zeros(len(self.chosen))
         for (_, at), place in self.counts.items():
             used[at] = max(used[at], relaxed.values[place])
-        return LinearRelaxation(relaxed.objective, prices, Fees(options, quotas, spot, late), used)
+        return LinearRelaxation(relaxed.objective, prices, Fees(options, quotas, late), used)
 
     def _read(self, values: Floats, cost: float, bound: float) -> ProgramSolution:
         problem = self.problem

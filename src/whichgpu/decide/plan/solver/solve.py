@@ -188,7 +188,7 @@ class _Search:
         relaxed = None if self.greedy and problem.late is None else self._program(chosen).relaxed(self._left(0.3))
         fees = relaxed.fees if relaxed else Fees()
         cost = column_costs(problem, fees)
-        limited = bool(fees.options or fees.quotas or fees.spot or fees.late)
+        limited = bool(fees.options or fees.quotas or fees.late)
         if relaxed is not None and limited:
             prices = relaxed.prices
         self.progress(0.1)

@@ -30,7 +30,8 @@ from whichgpu.surface.commands.session import Session
 MAX_LINES = 25  # Lines of a short answer on a terminal.
 MAX_ROWS = 6  # Rows of its table.
 MAX_REASONS, MAX_RISKS, MAX_CHANGES = 3, 2, 2
-MISSED_LIMITS = "recommend.may-"  # Beginning of the ids of messages that come first among the risks.
+# Beginnings of the ids of messages that come first among the risks: software that does not run, then limits that may be missed.
+SOFTWARE, MISSED_LIMITS = "recommend.quirk-software", "recommend.may-"
 QUIRK = "recommend.quirk"  # Quirks that are no risk are left to the long answer.
 INTERRUPTIONS = ("because.reruns", "because.rerun-chance")
 STALE = "recommend.stale"  # The sentence says how old the price is.
@@ -38,12 +39,12 @@ STALE = "recommend.stale"  # The sentence says how old the price is.
 SAVINGS = ("recommend.long-inputs", "recommend.qlora", "recommend.no-commitment", "recommend.no-commitment-aws")
 # Reasons that come first, since the table does not say them.
 FIRST_REASONS = (
-    "because.power", "because.break-even", "because.mfu", "because.cluster", "because.moe", "because.sequences",
-    "because.pictures", "because.pictures-guided", "because.pictures-fewer", "because.pictures-guided-fewer", "because.memory",
-    "because.memory-served", "because.memory-training",
+    "because.power", "because.power-room", "because.break-even", "because.mfu", "because.cluster", "because.moe",
+    "because.sequences", "because.pictures", "because.pictures-guided", "because.pictures-fewer",
+    "because.pictures-guided-fewer", "because.memory", "because.memory-served", "because.memory-training",
 )  # fmt: skip
-# Assumptions without which the figures mean little: the length of a run, tokens of a request, the traffic.
-WORK_ASSUMED = ("assumed.team", "assumed.work", "assumed.sequence", "assumed.rate")
+# Assumptions without which the figures mean little: another engine, the length of a run, tokens of a request, the traffic.
+WORK_ASSUMED = ("assumed.engine-of-owned", "assumed.team", "assumed.work", "assumed.sequence", "assumed.rate")
 COMPACT = partial(tables.write_terminal, compact=True)
 DROPPED_COLUMNS = ("machine", "term", "offer")  # The sentence has the machine and the region of the answer.
 
@@ -141,10 +142,11 @@ def _rank_of(id: str, ids: Sequence[str]) -> int:
 
 
 def _risks(answer: RecommendAnswer) -> list[Message]:
-    """Return the first risks: limits missed at the slow end of the 90% range, then missing support, other warnings."""
+    """Return the first risks: software that does not run, limits missed at the slow end of the 90% range, other warnings."""
     interruptions = [reason for reason in answer.answer.because if reason.id in INTERRUPTIONS]
     warnings = [one for one in (*answer.lacks, *interruptions, *answer.warnings) if one.id not in (*SAVINGS, STALE, QUIRK)]
-    order = sorted(warnings, key=lambda one: (not one.id.startswith(MISSED_LIMITS), one.id not in INTERRUPTIONS))
+    firsts = (SOFTWARE, MISSED_LIMITS)
+    order = sorted(warnings, key=lambda one: (*(not one.id.startswith(first) for first in firsts), one.id not in INTERRUPTIONS))
     return [msg("recommend.risk", what=one) for one in order][:MAX_RISKS]
 
 

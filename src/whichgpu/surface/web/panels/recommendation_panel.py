@@ -50,6 +50,12 @@ def _cost_range(cost: Money | Cost, language: Language) -> str:
     return language.text("web.range", low=format_amount(cost.low), high=format_amount(cost.high))
 
 
+def common_unit(answer: RecommendAnswer) -> str:
+    """Return the unit of speed of all candidates; empty if they have several."""
+    units = {one.throughput.unit for one in answer.candidates}
+    return min(units) if len(units) == 1 else ""
+
+
 def rows(answer: RecommendAnswer, language: Language) -> list[dict[str, Any]]:
     """Return the rows of the web page's table of recommended candidates, as template values."""
     return [_row(one, answer, language) for one in answer.candidates]

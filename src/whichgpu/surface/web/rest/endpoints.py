@@ -42,6 +42,7 @@ ENDPOINTS = (
     Endpoint("fit", "fit", {"model": "llama-3.1-8b", "gpu": "RTX 4090", "precision": "int4"}),
     Endpoint("estimate", "estimate", {"task": "decode", "model": "llama-3.1-8b", "gpu": "H100 SXM", "batch": 8}),
     Endpoint("explain", "explain", {"text": "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192", "gpu": "L4"}),
+    Endpoint("check", "check", {"text": "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192", "gpu": "L4"}),
     Endpoint("recommend", "recommend", {"task": "serve", "model": "llama-3.1-8b", "rate": "5/s"}),
     Endpoint("plan", "plan", {"what": "llama-3.1-8b", "rate": "5/s", "tpot_max": "50ms", "curve": False}),
     Endpoint("buy", "buy", {"name": "RTX 4090", "price": "RTX 4090=1800usd"}),

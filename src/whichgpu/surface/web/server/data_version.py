@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from whichgpu.base.bundled_data import PACKAGE, SUMS, running_from_checkout
-from whichgpu.base.files import user_folder
+from whichgpu.base.files import data_folder
 from whichgpu.base.version import __version__
 
 
@@ -16,8 +16,8 @@ def data_stamp() -> str:
     """Return a text that changes with the day, the user's price store and measurements, on which answers depend."""
     from whichgpu.catalog.live.price_store import store_path
 
-    store, own = store_path(), user_folder("XDG_DATA_HOME", ".local/share")
-    paths = [store, store.with_name(store.name + "-wal") if store else None, own / "whichgpu" / "records" if own else None]
+    store, own = store_path(), data_folder()
+    paths = [store, store.with_name(store.name + "-wal") if store else None, own / "records" if own else None]
     return " ".join((date.today().isoformat(), *(_file_stamp(path) for path in paths)))
 
 

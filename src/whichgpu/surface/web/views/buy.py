@@ -24,7 +24,8 @@ from whichgpu.surface.web.views.shared import context_of, page_words
 
 DEFAULTS = {"use": USE, "years": YEARS, "residual": RESIDUAL, "pue": 1.0, "gpus": 1}  # Values of the fields if they are empty.
 DEFAULT_NAMES = ("RTX 3090", "RTX 4090", "RTX 5090")
-USES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)  # Shares of all hours at which the chart has a point.
+# Shares of all hours at which the chart has a point: close together where the cost changes most.
+USES = (0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0)
 
 
 @view("buy", BuyRequest, defaults={"name": DEFAULT_NAMES})

@@ -14,7 +14,7 @@ from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.model import Model
 from whichgpu.surface.web.command_replies import catalog, client_error
 from whichgpu.surface.web.page import Page, PageContent, view
-from whichgpu.surface.web.panels.recommendation_panel import rows
+from whichgpu.surface.web.panels.recommendation_panel import common_unit, rows
 from whichgpu.surface.web.panels.subjects import HIDDEN_FACTS, facts, fit_rows, instance_url
 from whichgpu.surface.web.views.fit import DEFAULT_GPUS
 from whichgpu.surface.web.views.shared import context_of, lookup_cache, near_content, page_words
@@ -75,7 +75,8 @@ def _best(model: str, task: str, page: Page) -> dict[str, Any]:
     is_service = answer.kind == "service"
     launch = _launch(request, answer.request["engine"], page)
     near = near_content(answer.evidence, answer.evidence_error, page.language)
-    return empty | {"best": answer, "rows": rows(answer, page.language), "service": is_service, "launch": launch, "near": near}
+    content = {"best": answer, "rows": rows(answer, page.language), "unit": common_unit(answer), "service": is_service}
+    return {**empty, **content, "launch": launch, "near": near}
 
 
 def _launch(request: dict[str, Any], engine: str | None, page: Page) -> str:

@@ -83,7 +83,7 @@ def _form(page: Page) -> dict[str, Any]:
     return {
         "what": form.field("what"),
         "model": form.field("model", completions="models"),
-        "gpu": form.field("gpu", completions="gpus"),
+        "gpu": form.field("gpu", completions="gpus", placeholder=DEFAULT_SERVER_GPU if page.state["what"] == "server" else ""),
         "hourly": form.field("hourly"),
         "hours": range(24),
         "work": form.fields("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
@@ -92,5 +92,5 @@ def _form(page: Page) -> dict[str, Any]:
         "only_owned": form.field("only_owned"),
         "curve": form.field("curve"),
         "server": [form.field("gpus", "number"), *form.fields("burstiness", "count", "seed")],
-        "more": form.fields("precision", "engine", "in_spread", "out_spread"),
+        "more": form.fields("percentile", "precision", "engine", "in_spread", "out_spread"),
     }

@@ -13,9 +13,10 @@ from whichgpu.base.kinds import Flag
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
+from whichgpu.surface.commands.recommend import verify_command
 from whichgpu.surface.web.failure import error_content, rejection_text
 from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
-from whichgpu.surface.web.panels.recommendation_panel import cards, rows
+from whichgpu.surface.web.panels.recommendation_panel import cards, common_unit, rows
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
 from whichgpu.surface.web.views.shared import context_of, near_content, page_words
@@ -54,13 +55,13 @@ def recommend(page: Page) -> PageContent:
     charts = {"front": front_picture(answer, language)}
     if len(answer.terms) > 1:
         charts["terms"] = terms_picture(answer, language)
-    units = {one.throughput.unit for one in answer.candidates}
     context |= {
         "answer": answer,
+        "verify": verify_command(answer),
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),
-        "unit": min(units) if len(units) == 1 else "",
+        "unit": common_unit(answer),
         "keeps": "keeps" in columns(answer),
         "unsure": LIMIT_REASONS if answer.answer.keeps_limits < SAFE_PROBABILITY else (),
         "near": near_content(answer.evidence, answer.evidence_error, language),
@@ -83,7 +84,7 @@ def _form(page: Page) -> dict[str, Any]:
         "rank": form.field("rank"),
         "risk": form.field("risk"),
         "limits": form.fields("budget", "deadline", "duration", "as_of", "currency", "api_price"),
-        "machines": form.fields("gpu", "gpus", "min_memory", "max_power", "needs", "why_not"),
+        "machines": form.fields("gpu", "gpus", "min_memory", "max_power", "pue", "needs", "why_not"),
         "offers": form.fields("provider", "region", "near", "max_latency"),
         "term": form.field("term"),
         "owned": form.field("owned"),

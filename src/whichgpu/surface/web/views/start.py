@@ -43,7 +43,7 @@ EXAMPLES = (
     "fine-tune llama-3.1-8b with qlora at home for $1000",
     "rent a gpu to train resnet50 in 24 hours",
 )
-PAGE_NAMES = {"offers": "prices"}  # Pages of commands by another name.
+PAGE_NAMES = {"offers": "prices", "estimate": "compare"}  # Pages of commands by another name.
 FIGURES = 3  # Figures of an answer in a card.
 COLUMNS = ("question", "gpus", "gpu", "url", "sentence")
 
@@ -80,6 +80,8 @@ def start(page: Page) -> PageContent:
         fields = dict(question.fields)
         if "task" in fields and question.command == "recommend":
             fields["task"] = task_of_question(fields["task"], fields)
+        if question.command == "estimate":  # The page of comparisons estimates one GPU too.
+            fields["name"] = fields.pop("gpu")
         if "model" in fields:  # A size such as 70b means a model of that size.
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
         is_mix = question.command == "recommend" and "model" not in fields

@@ -152,6 +152,21 @@ def test_no_more_spot_than_its_share() -> None:
     assert solution.machines == {(0, 0, 0): 5, (0, 0, 1): 5}
 
 
+def test_idle_gpus_do_not_count_in_the_spot_share() -> None:
+    """A cheap machine that is not spot would otherwise be rented only to stand idle beside machines on spot."""
+    pools = (
+        Pool("fast", "g", 1, (PriceOption("plain", 4.0), PriceOption("spot", 1.0, term="spot"))),
+        Pool("cheap", "h", 1, (PriceOption("cheap", 0.1),)),
+    )
+    rates = np.array([[1.0], [0.0]])
+    problem = market(
+        2, 1, pools=pools, columns=("fast", "cheap"), pool_of=np.arange(2), rates=rates, demand=np.array([[4.0]]), spot_share=0.5
+    )
+    solution = solve(problem)
+    assert solution is not None
+    assert solution.machines == {(0, 0, 0): 2, (0, 0, 1): 2}
+
+
 def test_several_models_share_a_machine() -> None:
     """Two replicas of half a machine each share one."""
     pools = (Pool("p", "g", 2, (PriceOption("p", 4.0),)),)

@@ -52,7 +52,8 @@ def independent_cost(problem: Problem) -> float | None:
     late = problem.late or LateService(np.zeros_like(problem.rates), np.zeros(buckets, dtype=np.int64), np.zeros(1))
     tables = [problem.rates, late.rates]
     machines, counts = len(options) * levels, columns * levels
-    size = machines + counts + len(tables) * levels * columns * buckets
+    sides = machines + counts + len(tables) * levels * columns * buckets  # busy GPUs by level, pool, and on demand or spot
+    size = sides + 2 * levels * len(problem.pools)
     cost, upper, rows, low, high = np.zeros(size), np.full(size, np.inf), [], [], []
 
     def share(kind: int, level: int, j: int, b: int) -> int:
@@ -64,18 +65,38 @@ def independent_cost(problem: Problem) -> float | None:
         high.append(higher)
 
     for level in range(levels):
-        spot = np.zeros(size)
+        spot, available = np.zeros(size), dict[int, np.ndarray]()
         for k, key in enumerate(options):
             place, option, gpus = level * len(options) + k, of[key], problem.pools[key[0]].size
             cost[place] = option.price * problem.hours[level]
             upper[place] = option.limit
+            side = sides + 2 * (level * len(problem.pools) + key[0]) + (option.term == "spot")
             if option.term != OWNED:
-                spot[place] = gpus * ((option.term == "spot") - problem.spot_share)
+                available[side] = available.get(side, np.zeros(size))
+                available[side][side], available[side][place] = 1.0, -float(gpus)
+                spot[side] = (option.term == "spot") - problem.spot_share
             if option.committed and level:  # The same machines in every level.
                 same = np.zeros(size)
                 same[place], same[k] = 1.0, -1.0
                 add(same, 0.0, 0.0)
-        add(spot, -np.inf, 0.0)
+        if any(option.term == "spot" for option in of.values()):
+            add(spot, -np.inf, 0.0)
+            for row in available.values():
+                add(row, -np.inf, 0.0)
+        for p in range(len(problem.pools)):
+            first = sides + 2 * (level * len(problem.pools) + p)
+            rented = [side for side in (first, first + 1) if side in available]
+            for side in {first, first + 1} - set(rented):
+                upper[side] = 0.0
+            working = np.zeros(size)
+            working[rented] = -1.0
+            for j in np.flatnonzero(problem.pool_of == p).tolist():
+                for kind, table in enumerate(tables):
+                    for b in np.flatnonzero(table[j] > 0).tolist():
+                        time = problem.demand[level, b] / table[j, b]
+                        working[share(kind, level, j, b)] = problem.uses[j] * time / (1.0 - problem.headroom)
+            if rented:
+                add(working, 0.0, 0.0)
         for p, pool in enumerate(problem.pools):
             room = np.zeros(size)
             for k, key in enumerate(options):

@@ -38,9 +38,13 @@ def quantised_checkpoint(model: object, precision: str, engine: str, catalog: Ca
         for order, end in enumerate(ends):
             base = short.lower().removesuffix(end)
             if owner in publishers and short.lower().endswith(end) and base in bases:
-                is_tuned = any(word in base for word in INSTRUCTION_TUNED)
-                matches.append((not is_tuned, order, publishers.index(owner), repository))
+                matches.append((not is_instruction_tuned(base), order, publishers.index(owner), repository))
     return min(matches)[-1] if matches else None
+
+
+def is_instruction_tuned(name: str) -> bool:
+    """Whether a repository's name says that its weights are instruction-tuned."""
+    return any(word in name.lower() for word in INSTRUCTION_TUNED)
 
 
 def _own_names(row: Model) -> tuple[str, set[str]]:

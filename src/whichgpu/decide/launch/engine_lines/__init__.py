@@ -1,0 +1,1 @@
+"""Parts of the command lines that start engines: settings of one kind each."""

@@ -1,0 +1,1 @@
+"""Plans for requests of one length, with capacities as `recommend` simulates them."""
