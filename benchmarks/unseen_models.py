@@ -34,12 +34,16 @@ bounds the steps of Llama 3.2 1B, from 32% too fast, and of OLMoE with one seque
 The error is of today's estimate, and "inside" says whether the 90% range holds what was measured.
 """
 
+# Headers of the tables of measured steps, and of errors by model.
+STEP_COLUMNS = """| model | precision | step | sequences | tokens | measured, ms | estimated, ms | error | inside |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+MODEL_COLUMNS = "\n| model | step | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
+
 
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield INTRODUCTION
-    yield "| model | precision | step | sequences | tokens | measured, ms | estimated, ms | error | inside |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield STEP_COLUMNS
     lookups = lookup_cache(Catalog(), own=False)
     errors: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
     rows = list(csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines()))
@@ -55,7 +59,7 @@ def page() -> Iterator[str]:
         outcome, figures = beside_measured(request, measured, lookups)
         errors[row["model"], row["task"]].append(outcome)
         yield f"| {row['model']} | {row['precision']} | {row['task']} | {row['batch']} | {row['tokens']} | {figures} |"
-    yield "\n| model | step | rows | mean error | median | bias | inside |\n| --- | --- | --- | --- | --- | --- | --- |"
+    yield MODEL_COLUMNS
     for (model, task), found in sorted(errors.items()):
         yield f"| {model} | {task} | {summary(found)} |"
     for task in sorted({task for _, task in errors}):

@@ -147,6 +147,40 @@ def test_a_tight_fit_passes_with_a_warning_and_an_estimate_above_the_memory_fail
     assert "tight" in reply.out
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192 --gpu-memory-utilization 0.3",
+        "sglang serve --model-path meta-llama/Llama-3.1-8B --context-length 8192 --mem-fraction-static 0.3",
+    ],
+)
+def test_the_share_of_memory_in_a_line_limits_its_server(line: str) -> None:
+    answer = whichgpu.check(text=line, gpu="L4")
+    assert not answer.passed
+    assert answer.gpus[0].usable < 8 * 1024**3
+
+
+@pytest.mark.parametrize(
+    ("options", "gpu", "reason", "warnings"),
+    [
+        ("", "L4", "check.short", ["explain.own-context"]),  # vLLM takes the model's own context.
+        ("--max-model-len 500000", "MI325X", "check.refuses", []),
+        ("--max-model-len 500000 --rope-scaling '{\"factor\": 4}'", "MI325X", None, ["explain.unread"]),
+        ("--max-model-len 2048 --dtype bfloat16", "V100-SXM2-32GB", "check.no-bfloat16", []),
+        ("--max-model-len -1 --odd x", "L4", None, ["explain.unread"]),  # vLLM chooses a length that fits.
+        ("--max-model-len 30000", "L4", None, ["check.tight"]),
+    ],
+)
+def test_check_fails_where_the_engine_would_not_start(options: str, gpu: str, reason: str | None, warnings: list[str]) -> None:
+    answer = whichgpu.check(text=f"vllm serve meta-llama/Llama-3.1-8B {options}", gpu=gpu)
+    assert [one.id for one in answer.reasons] == ([reason] if reason else [])
+    assert answer.passed == (reason is None)
+    assert [one.id for one in answer.warnings] == warnings
+    (row,) = answer.gpus
+    assert row.needed_range is not None
+    assert row.needed_range.low < row.needed < row.needed_range.high
+
+
 def test_check_needs_a_gpu_and_a_price_per_hour(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B\n")
     assert_refused(call("check", str(tmp_path / "serve.sh")), 2)

@@ -13,6 +13,7 @@ from tests.surface.cli import assert_refused, assert_refused_json, call
 from tests.unit.measure.load_tests.test_formats import AIPERF, GUIDELLM, LLAMA_ROW, MLPERF, SGLANG, VLLM
 from whichgpu.api.workloads.estimate import estimate
 
+INT8 = "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8"
 CLAIM = ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm")
 DECODE: dict[str, Any] = {
     "task": "decode",
@@ -94,6 +95,7 @@ def test_too_fast_is_as_wrong_as_too_slow(factor: float, tmp_path: Path) -> None
         (GUIDELLM, "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm", "vllm/decode"),
         (AIPERF, "estimate serve qwen3-8b --gpu h100-sxm --engine sglang", "sglang/decode"),
         ([LLAMA_ROW], "", "llama.cpp/prefill"),
+        (VLLM | {"model_id": INT8}, "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm --precision=int8", "vllm/decode"),
         (MLPERF, "estimate forward resnet50 --gpu t4 --engine tensorrt --batch 16 --precision int8", "tensorrt/forward"),
     ],
 )
@@ -124,6 +126,7 @@ def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path
         (VLLM | {"backend": "lmdeploy"}, CLAIM),  # or one that is not known.
         *((VLLM | {"date": date}, CLAIM) for date in ("0000-01-01", "9999-12-31", "20991231-000000", "20261399", "soon", 0)),
         *((VLLM | {"median_itl_ms": value}, CLAIM) for value in (1e300, -1.0, float("nan"))),
+        (VLLM | {"model_id": INT8}, ("--verify", "estimate serve llama-3.1-8b --gpu h100-sxm --engine vllm --precision fp8")),
         ([LLAMA_ROW], ("--verify", "estimate prefill llama-3.1-8b --gpu h100-sxm")),  # It says that it ran on another GPU,
         ([LLAMA_ROW], ("--verify", "estimate prefill llama-3.1-8b --gpu rtx-4090 --engine vllm")),  # and with llama.cpp.
         ("[{}]", CLAIM),

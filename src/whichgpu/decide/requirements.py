@@ -137,7 +137,7 @@ def check_against_task(query: Requirements, workload: Workload, stated: Collecti
 
 def check_percentile(percentile: float) -> None:
     """Raise an error if the percentile is so high that no request of a simulation would lie beyond it."""
-    from whichgpu.decide.configurations.simulate import REQUESTS
+    from whichgpu.decide.configurations.replica_simulation import REQUESTS
     from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 
     requests = int(REQUESTS * (1.0 - WARM_UP_SHARE))

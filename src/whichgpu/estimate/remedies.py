@@ -211,11 +211,11 @@ STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
 )
 
 
-def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu], allowed: float | None = None) -> tuple[Gpu, ...]:
     """Return the GPUs on which the workload fits without warnings, smallest first; of nearly equal sizes the newest first."""
     sizes: dict[str, int] = {}
     for gpu in gpus:
-        answer = fit(need, workload, gpu)
+        answer = fit(need, workload, gpu, allowed)
         if answer.fits == "fits" and not answer.warnings:
             sizes[gpu.id] = answer.usable
     return smallest_first(gpus, sizes)

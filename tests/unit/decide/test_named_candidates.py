@@ -93,3 +93,4 @@ def test_a_card_of_the_user_comes_first_in_4_bits_with_a_note_on_quality(catalog
     assert answer.context is not None
     assert answer.context >= 2304
     assert "RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16 --tensor-parallel-size=2" in (answer.serve or "")
+    assert "\n" not in (answer.serve or "")

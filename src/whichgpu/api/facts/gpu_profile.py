@@ -99,7 +99,7 @@ def _peers(gpu: Gpu, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _features(gpu: Gpu, gpus: Sequence[Gpu]) -> Iterator[Message]:
-    """Yield strengths besides large figures: low power, precisions below 16 bits, and division into instances."""
+    """Yield strengths other than large figures: low power, precisions below 16 bits, and division into instances."""
     powers = [one.tdp_watts for one in _peers(gpu, gpus) if one.tdp_watts]
     if gpu.tdp_watts and powers and (share := sum(one > gpu.tdp_watts for one in powers) / len(powers)) >= STRONG:
         yield msg("gpu.low-power", watts=significant(gpu.tdp_watts), share=f"{share:.0%}")

@@ -21,7 +21,7 @@ from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.find import find_gpus
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.decide.launch.diffusers_script import Pictures
+from whichgpu.decide.launch.diffusers_script import Pictures, has_fp16_files, loaded_precision
 from whichgpu.decide.launch.models import file_name, pytorch_image, repository_of
 from whichgpu.decide.launch.picture_targets import PicturePlan
 from whichgpu.decide.launch.placement import Placement
@@ -82,10 +82,11 @@ def _plan(
     (variant, *_) = find_gpus(context.catalog, gpu)
     assert shape.pipeline
     model, gpus, nodes = repository_of(echo["model"], context.catalog), echo["gpus"], echo["nodes"]
+    precision = loaded_precision(shape.table, echo["precision"], "bf16" in variant.supports)
     pictures = Pictures(
         model=model,
         table=shape.table,
-        precision=echo["precision"],
+        precision=precision,
         batch=max(1, echo["batch"] // gpus),
         side=echo["image"],
         steps=echo["denoising_steps"],
@@ -99,11 +100,13 @@ def _plan(
     what = f"{model}, {pictures.precision}, on {gpus}x {variant.id}"
     lines = header(echo, day, what, [f"{pictures.batch} at once on each GPU", *figures])
     other = [] if echo["engine"] in SCRIPT_ENGINES else [f"The estimate is for {echo['engine']}; {SCRIPT_ENGINES[0]} runs this."]
+    other += [] if precision == echo["precision"] else [f"Made for {precision}, which is as fast as {echo['precision']}."]
     place = Placement(
         variant.id, variant.vendor, nodes, max(1, gpus // nodes), values.pop("provider", ""), values.pop("instance", ""),
         values.pop("region", ""), values.pop("is_spot", False),
     )  # fmt: skip
-    parts = part_bytes(replace(from_echo(echo), precision="bf16"), shape, shape.pipeline)
+    published = "bf16" if has_fp16_files(pictures) else "fp32"  # Main files of a repository may be in fp32.
+    parts = part_bytes(replace(from_echo(echo), precision=published), shape, shape.pipeline)
     name = file_name(f"{model.rpartition('/')[2]}-{variant.id}")
     return PicturePlan(
         name,

@@ -28,7 +28,7 @@ from whichgpu.measure.load_tests.formats import is_load_test, read_load_tests
 from whichgpu.measure.load_tests.load_test import LoadTest, UnusableFile
 from whichgpu.measure.physics import MAX_CASES, find_problems
 from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, StepResult, with_digest
-from whichgpu.workload.config_files.model_names import model_of
+from whichgpu.workload.config_files.model_names import base_and_precision, model_of
 from whichgpu.workload.models import own_name
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
 
@@ -139,10 +139,11 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
     if claim is not None and (claim.workload.gpus or 1) > 1:
         raise UsageError("load-test-gpus", msg("error.load-test-gpus"), msg("hint.load-test"))
     model = stated.pop("model", None) or _model(test.model, catalog)
-    if test.model and not _is_same_model(test.model, model, catalog):
+    stored = _stored_precision(test.model, catalog)
+    if test.model and not _is_same_model(test.model, model, stated.get("precision") or stored, catalog):
         name = model if isinstance(model, str) else own_name(model)
         raise UsageError("load-test-model", _is_of_another(test.model, name[:80]), msg("hint.load-test-model"))
-    fields = {"engine": test.engine, "precision": test.precision, "batch": test.batch, "seq_in": test.seq_in}
+    fields = {"engine": test.engine, "precision": test.precision or stored, "batch": test.batch, "seq_in": test.seq_in}
     for name in test.certain:
         if fields[name] and stated.get(name, fields[name]) != fields[name]:
             raise UsageError("load-test-model", _is_of_another(str(fields[name]), stated[name]), msg("hint.load-test"))
@@ -150,12 +151,21 @@ def _request(test: LoadTest, claim: ParsedWorkload | None, catalog: Catalog) -> 
     return {"task": test.task, "model": model, **stated, **own}
 
 
-def _is_same_model(measured: str, claimed: str | Mapping[str, Any], catalog: Catalog) -> bool:
-    """Whether a file's name for its model may be that of the user's model: both built in, or of the same last part."""
+def _stored_precision(name: str | None, catalog: Catalog) -> str | None:
+    """Return the precision of the weights that a file's name for its model means; None for those of the model itself."""
+    model = model_of(name or "", catalog)
+    return (base_and_precision(model, catalog)[1] or None) if model else None
+
+
+def _is_same_model(measured: str, claimed: str | Mapping[str, Any], precision: str | None, catalog: Catalog) -> bool:
+    """Whether a file's name for its model may be that of the user's model: both built in, or of the same last part.
+
+    A quantised version is the user's model in `precision`.
+    """
     name = (claimed if isinstance(claimed, str) else own_name(claimed)).removeprefix("hf:").removesuffix("/config.json")
     built_in, user_model = model_of(measured, catalog), model_of(name, catalog)
     if built_in and user_model:
-        return built_in.id == user_model.id
+        return built_in.id in (user_model.id, f"{user_model.id}-{precision}")
     return model_key(measured.rpartition("/")[2]) == model_key(name.rpartition("/")[2])
 
 

@@ -154,7 +154,7 @@ def _serve_command(answer: RecommendAnswer, lookups: LookupCache) -> str | None:
     (options,) = plan.groups
     notes = checkpoint_notes(options, engine_record(plan.engine))
     notes += [options.context_reason] if options.context_reason else []
-    note = comments(notes)
+    note = comments([" ".join(notes)] if notes else [])  # One line, so one comment.
     return f"{serve_line(options, plan.engine)}  {note}".rstrip()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from math import ceil
 
@@ -12,13 +13,21 @@ from whichgpu.api.context import Context
 from whichgpu.api.prices.offers import list_offers
 from whichgpu.api.request.configs import CheckRequest, ExplainRequest
 from whichgpu.api.request.read import read
-from whichgpu.api.workloads.explain import ExplainAnswer, explain
+from whichgpu.api.workloads.explain import OWN_CONTEXT_ENGINES, ExplainAnswer, explain
+from whichgpu.api.workloads.fit import needs
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
-from whichgpu.base.messages import msg
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
+from whichgpu.base.units import format_memory
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.measure.meter import parse_price
 from whichgpu.price.filters import OffersQuery
+from whichgpu.workload.spelling import from_object
+
+# Options that lengthen a model's context; what they set is not read.
+CONTEXT_OVERRIDES = ("--hf-overrides", "--rope-scaling", "--json-model-override-args")
 
 
 class CheckedGpu(msgspec.Struct, frozen=True):
@@ -35,6 +44,7 @@ class CheckedGpu(msgspec.Struct, frozen=True):
     cost_per_hour: Money | None = None
     offer: str | None = None  # provider and machine
     is_within_budget: bool | None = None
+    needed_range: Figure | None = None  # the estimate with its 90% range
 
     @property
     def is_enough(self) -> bool:
@@ -43,12 +53,17 @@ class CheckedGpu(msgspec.Struct, frozen=True):
 
 
 class CheckAnswer(Displayable, msgspec.Struct, frozen=True):
-    """A config file's check: `passed` if the estimated memory is usable on every GPU named, within the budget if there is one."""
+    """A config file's check: `passed` if the estimated memory is usable on every GPU named, within the budget if there is one.
+
+    `reasons` say why its server would not start; `warnings` what may be wrong nevertheless, and what was not read.
+    """
 
     file: str
     passed: bool
     budget: Money | None
     gpus: tuple[CheckedGpu, ...]
+    reasons: tuple[Message, ...] = ()
+    warnings: tuple[Message, ...] = ()
 
 
 def check(request: CheckRequest, context: Context) -> CheckAnswer:
@@ -60,8 +75,35 @@ def check(request: CheckRequest, context: Context) -> CheckAnswer:
     question: ExplainRequest = {name: value for name, value in request.items() if name != "budget"}  # type: ignore[assignment]
     explained = explain(question, context)
     rows = tuple(_checked(explained, place, budget, context) for place in range(len(explained.fit.gpus)))
-    passed = all(row.is_enough and row.is_within_budget is not False for row in rows)
-    return CheckAnswer(explained.file, passed, budget, rows)
+    ranges = {one.gpu: one.needed for one in needs(from_object(explained.config.fields), [row.gpu for row in rows]).gpus}
+    rows = tuple(replace(row, needed_range=ranges[row.gpu]) for row in rows)
+    reasons = (*_refusals(explained), *(_memory_message("check.short", row) for row in rows if not row.is_enough))
+    passed = not reasons and all(row.is_within_budget is not False for row in rows)
+    return CheckAnswer(explained.file, passed, budget, rows, reasons, tuple(_warnings(explained, rows)))
+
+
+def _memory_message(id: str, row: CheckedGpu) -> Message:
+    return msg(id, gpu=row.gpu_name, need=format_memory(row.needed), usable=format_memory(row.usable))
+
+
+def _warnings(explained: ExplainAnswer, rows: Sequence[CheckedGpu]) -> Iterator[Message]:
+    """Yield ranges that exceed the memory, a length that the file does not state, and what was not read."""
+    yield from (_memory_message("check.tight", row) for row in rows if row.fits != "fits" and row.is_enough)
+    yield from (one for one in explained.fit.warnings if one.id == "explain.own-context")
+    if explained.config.unread:
+        yield msg("explain.unread", names=explained.config.unread)
+
+
+def _refusals(explained: ExplainAnswer) -> Iterator[Message]:
+    """Yield why an engine would not start: a context longer than the model's, or bfloat16 on GPUs without it."""
+    config = explained.config
+    engine = config.fields.get("engine")
+    if engine in OWN_CONTEXT_ENGINES and not any(name.startswith(CONTEXT_OVERRIDES) for name in config.unread):
+        beyond = (one for one in explained.fit.warnings if one.id == "warning.beyond-context")
+        yield from (msg("check.refuses", engine=engine_record(engine).name, what=one) for one in beyond)
+    if engine == "vllm" and config.fields.get("precision") == "bf16":  # It converts only what it chooses itself.
+        rows = (row for row in explained.fit.gpus if any(one.id == "warning.no-dtype" for one in row.warnings))
+        yield from (msg("check.no-bfloat16", engine=engine_record(engine).name, gpu=row.gpu_name) for row in rows)
 
 
 def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context: Context) -> CheckedGpu:

@@ -18,11 +18,13 @@ from whichgpu.api.workloads.fit import FitAnswer, FitRow, fit_workload
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import read_regular_file
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.serving.kv_capacity import MemorySettings
 from whichgpu.workload.config_files.config import ConfigWorkload, impossible
-from whichgpu.workload.config_files.model_names import model_of
+from whichgpu.workload.config_files.model_names import base_and_precision, model_of
 from whichgpu.workload.config_files.reader import MAX_FILE_BYTES, config_workload, text_workload
 from whichgpu.workload.config_files.training import with_batch
 from whichgpu.workload.spelling import ParsedWorkload, from_object
@@ -31,6 +33,9 @@ TEXT_NAME = "text"  # Shown in place of a file's name.
 OVERRIDES = ("model", "gpus", "seq_in", "seq_out", "batch")  # Fields that the user may state beside the file.
 MAX_ANSWER_TOKENS = 256  # Output tokens of a request that has a server's whole context; the rest are input (assumed).
 ENGINE_SEQUENCES = 256  # Running sequences of a server if its file sets no limit: the default of vLLM.
+# Engines whose servers take the model's own context if no length is stated, and refuse a longer one (2026-11-18):
+# https://docs.vllm.ai/en/latest/configuration/engine_args.html, https://docs.sglang.io/advanced_features/server_arguments.html
+OWN_CONTEXT_ENGINES = ("vllm", "sglang")
 MAX_ESTIMATES = 4  # Largest number of GPUs for which speed is estimated.
 
 
@@ -50,10 +55,12 @@ def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     if stated.invalid:
         raise impossible(name, stated)
     config = _with_overrides(stated, values, context.catalog)
+    config, own_context = _with_own_context(config, values, context)
     config, sharding = _without_sharding(_with_offload(config, context))
     parsed = from_object(config.fields)
     names = values.get("gpu", ())
-    answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, helpful=bool(names))
+    answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, bool(names), config.memory_share)
+    answer = replace(answer, warnings=(*answer.warnings, *own_context))
     if sharding:
         answer = replace(answer, warnings=(*answer.warnings, msg("explain.one-gpu", zero=sharding)))
     running = [row for row in answer.gpus if row.fits != "no"] if names else []
@@ -84,9 +91,7 @@ def _content(path: Path) -> bytes:
 def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: Catalog) -> ConfigWorkload:
     """Return the workload with what the user states, and its model by the name of the catalog."""
     fields = dict(config.fields)
-    if config.context:
-        answer = min(MAX_ANSWER_TOKENS, max(1, config.context // 2))
-        fields |= {"seq_in": config.context - answer, "seq_out": answer}
+    fields |= _lengths(config.context)
     fields |= {name: values[name] for name in OVERRIDES if name in values}
     if "gpus" in values and fields["task"] == "finetune":
         fields |= {**(fields.pop("parallel", None) or {})}
@@ -99,6 +104,30 @@ def _with_overrides(config: ConfigWorkload, values: Mapping[str, Any], catalog: 
     if "draft" in (speculative := fields.get("speculative") or {}):
         fields["speculative"] = {**speculative, "draft": _model(speculative["draft"], catalog)[0]}
     return replace(config, fields=fields)
+
+
+def _lengths(context: int | None) -> dict[str, int]:
+    """Return the input and output tokens of a request that has a server's whole context."""
+    if not context:
+        return {}
+    answer = min(MAX_ANSWER_TOKENS, max(1, context // 2))
+    return {"seq_in": context - answer, "seq_out": answer}
+
+
+def _with_own_context(
+    config: ConfigWorkload, values: Mapping[str, Any], context: Context
+) -> tuple[ConfigWorkload, tuple[Message, ...]]:
+    """Return a server's workload with the model's own context if its engine takes that where nobody states a length."""
+    engine = config.fields.get("engine")
+    if engine not in OWN_CONTEXT_ENGINES or config.fields["task"] != "serve" or {"seq_in", "seq_out"} & values.keys():
+        return config, ()
+    serve = engine_record(engine).serve
+    is_stated = config.context or serve.context in config.unread  # It may be a variable of a shell, or automatic.
+    longest = 0 if is_stated else getattr(context.lookups_for(True).shape(config.fields["model"]), "max_context", 0)
+    if not longest:
+        return config, ()
+    note = msg("explain.own-context", option=serve.context, engine=engine_record(engine).name, n=longest)
+    return replace(config, context=longest, fields=config.fields | _lengths(longest)), (note,)
 
 
 def _with_offload(config: ConfigWorkload, context: Context) -> ConfigWorkload:
@@ -124,15 +153,13 @@ def _model(name: str | None, catalog: Catalog) -> tuple[str, str]:
     model = model_of(str(name), catalog)
     if model is None:
         raise UsageError("unknown-model", msg("error.explain-model", name=str(name)[:80]), msg("hint.explain-model"))
-    if any(model.id == row.id for row in catalog.models):
-        return model.id, ""
-    base, _, precision = model.id.rpartition("-")
-    return base, precision
+    return base_and_precision(model, catalog)
 
 
 def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, context: Context) -> list[EstimateAnswer]:
     """Return the estimates of a workload on a GPU: of a server for one request and for as many as it runs at once."""
     lookups = context.lookups_for(True)
+    settings = MemorySettings(config.memory_share)
     on_gpu = ParsedWorkload(replace(parsed.workload, gpu=row.gpu), parsed.user_fields | {"gpu"})
     if not parsed.workload.serving:
         return [estimate_workload(on_gpu, lookups)]
@@ -141,6 +168,8 @@ def _estimates(parsed: ParsedWorkload, config: ConfigWorkload, row: FitRow, cont
     batches = [1] if "batch" not in parsed.user_fields else [parsed.workload.batch or 1]
     batches += [max_batch] if max_batch > batches[0] else []
     return [
-        estimate_workload(ParsedWorkload(replace(on_gpu.workload, batch=batch), on_gpu.user_fields | {"batch"}), lookups)
+        estimate_workload(
+            ParsedWorkload(replace(on_gpu.workload, batch=batch), on_gpu.user_fields | {"batch"}), lookups, None, settings
+        )
         for batch in batches
     ]

@@ -138,8 +138,9 @@ def fit_workload(
     filter: GpuFilter = ANY_GPU,
     catalog: Catalog | None = None,
     helpful: bool = True,
+    allowed: float | None = None,
 ) -> FitAnswer:
-    """Return the memory verdicts of a parsed request, with remedies if `helpful`."""
+    """Return the memory verdicts of a parsed request, with remedies if `helpful`; its engine may use the share `allowed`."""
     lookups = lookup_cache(catalog)
     catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))
@@ -156,8 +157,8 @@ def fit_workload(
         spelled = replace(spelled, workload=with_engine_of_gpus(spelled.workload, shape, listed, catalog.engines))
     filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
     candidates = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
-    able = _able(filled, shape, candidates, spelled.user_fields)
-    fit_rows = tuple(_rows(filled, shape, listed, able, spelled.user_fields, lookups, helpful))
+    able = _able(filled, shape, candidates, spelled.user_fields, allowed)
+    fit_rows = tuple(_rows(filled, shape, listed, able, spelled.user_fields, lookups, helpful, allowed))
     adapted = fitting.adapts_by_default(filled, shape, spelled.user_fields) or chooses_batch(filled, shape, spelled.user_fields)
     smallest = next(iter(able if names else _holding(fit_rows, listed, () if adapted else able)), None)
     only = listed[0] if len(listed) == 1 else None
@@ -250,13 +251,15 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
     return of
 
 
-def _able(filled: Workload, shape: Shape, gpus: Sequence[Gpu], user_fields: Collection[str]) -> tuple[Gpu, ...]:
+def _able(
+    filled: Workload, shape: Shape, gpus: Sequence[Gpu], user_fields: Collection[str], allowed: float | None
+) -> tuple[Gpu, ...]:
     """Return GPUs on which the request fits, with checkpointing and the smallest micro-batch unless the user set these."""
     tried = [filled]
     if fitting.adapts_by_default(filled, shape, user_fields):
         tried.append(training_options(filled, shape, "batch" in user_fields)[-1])
     needs = [fitting.required_memory(estimate_memory(one, shape), one) for one in tried]
-    return gpus_that_fit(min(needs, key=lambda need: need.high), filled, gpus)
+    return gpus_that_fit(min(needs, key=lambda need: need.high), filled, gpus, allowed)
 
 
 def _rows(
@@ -267,6 +270,7 @@ def _rows(
     user_fields: Collection[str],
     lookups: LookupCache,
     helpful: bool,
+    allowed: float | None,
 ) -> Iterator[FitRow]:
     """Yield a row per GPU; many GPUs share a curve of memory by batch size, shifted by each GPU's CUDA context and allocator."""
     common: dict[tuple[str, int, Offload | None], _Sizes] = {}
@@ -283,12 +287,12 @@ def _rows(
         sizes = common[key] if many else _Sizes(workload, shape, gpu)
         need = fitting.required_memory(of(workload), workload)
         usual = fitting.required_memory(sizes.memory(workload), workload)
-        room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
+        room = usable_bytes(gpu, workload, allowed) - (int(need.high - usual.high) if many else 0)
         largest = sizes.batch.largest(room)
         if chooses_batch(workload, shape, user_fields):
             workload = with_offline_batch(workload, shape, gpu, user_fields, lookups)
             need = fitting.required_memory(of(workload), workload)
-        answer = fitting.fit(need, workload, gpu)
+        answer = fitting.fit(need, workload, gpu, allowed)
         problem = FitProblem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
         yield FitRow(
             gpu=gpu.id,

@@ -209,6 +209,7 @@ class ServeCommand(RecordSection, frozen=True):
     memory_share: str = ""
     precision: dict[str, str] = {}
     kv_precision: dict[str, str] = {}
+    kv_precision_file: dict[str, str] = {}  # as these options: lines of the file of `config_file`; {share} is `memory_share`
     # Options for weights in host memory: `none`, `experts` or `layers`. {gpu_layers} are the layers on GPUs and one for the head,
     # {gib} is the size of the weights that each GPU leaves to the host.
     offload: dict[str, str] = {}

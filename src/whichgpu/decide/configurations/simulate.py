@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from math import ceil, inf
 
-import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.decide.configurations.bisection import highest_rate, least_count
@@ -27,6 +26,13 @@ from whichgpu.decide.configurations.generating import STEP_TOKENS
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.decide.configurations.replica_servers import UntimedReplica, replica_key, timed_servers, untimed_replica
+from whichgpu.decide.configurations.replica_simulation import (
+    BUSIEST,
+    fastest_times,
+    may_hold_by_formula,
+    mean_lengths,
+    simulate_replica,
+)
 from whichgpu.decide.configurations.slow_steps import (
     MIN_HEADROOM,
     SAFE_PROBABILITY,
@@ -37,21 +43,11 @@ from whichgpu.decide.configurations.slow_steps import (
     with_probability,
 )
 from whichgpu.decide.constraints import Risk
-from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
-from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits
 from whichgpu.estimate.serving.server import Server
-from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
-from whichgpu.estimate.serving.summary import summarise
-from whichgpu.estimate.serving.tpot_tail import tpot_tail
-from whichgpu.workload.workload import Workload
+from whichgpu.estimate.serving.service_times import ServiceTimes
 
-# Inference requests per simulation, and a seed with a typical draw: in windows of every length it has as many arrivals as a
-# Poisson process (tested). Its 95th percentiles were 0.95 to 1.02 of those of 20,000 requests, for nine in ten of 230 servers.
-REQUESTS, TYPICAL = 400, 498
-# Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
-# it a queue that has built up never drains.
-BUSIEST = 0.82
 BOUND_LEEWAY = 1.06  # Factor on rate and objective in upper bounds, since their step times are interpolated.
 FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; without it, reported rates failed in simulation.
 MIN_GAIN = 1.1  # Fewer tokens per step must raise the saturation rate by this factor to be chosen (assumed).
@@ -85,7 +81,7 @@ class Simulator:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
             return replace(one, capacity=one.rate_bound)
-        times = _fastest_times(replica, one)
+        times = fastest_times(replica, one)
         replicas = self._fewest_by_formula(one, times, BOUND_LEEWAY)
         factor = 1.0
         if replicas is not None and self._risk == "low":
@@ -115,7 +111,7 @@ class Simulator:
         fewest, replica = self.replicas_of(bounded), self._replica(group, one)
         assert replica is not None
         of_fewer = self._rate / max(1, fewest - 1) * (1.0 - 1e-9 * (fewest > 1))
-        busiest = BOUND_LEEWAY * BUSIEST * _fastest_times(replica, one).saturation * one.parallel.dp
+        busiest = BOUND_LEEWAY * BUSIEST * fastest_times(replica, one).saturation * one.parallel.dp
         return max(self._rate / fewest, min(of_fewer, busiest))
 
     def highest(self, group: Group, one: Configuration) -> float:
@@ -209,7 +205,7 @@ class Simulator:
                 return factor <= latencies.max_slowdown or self._simulation(group, one, replicas, factor) is not None
 
             def waits(factor: float) -> Waits:
-                slow = _simulate(unlimited, *self._server(group, one), latencies.rate * factor) if factor > 1.0 else None
+                slow = simulate_replica(unlimited, *self._server(group, one), latencies.rate * factor) if factor > 1.0 else None
                 usual = waits_with(self._workload, times, latencies, factor)
                 return (slow.ttft * factor, slow.tpot * factor) if slow else usual
 
@@ -226,7 +222,7 @@ class Simulator:
         if (key, rate, factor) not in self._simulations:
             limits = {name: getattr(self._workload, name) for name in ("ttft_max", "tpot_max")}
             scaled = {name: None if limit is None else limit / factor for name, limit in limits.items()}
-            outcome = _simulate(replace(self._workload, **scaled), *self._server(group, one), rate * factor)
+            outcome = simulate_replica(replace(self._workload, **scaled), *self._server(group, one), rate * factor)
             self._simulations[key, rate, factor] = outcome
         return self._simulations[key, rate, factor]
 
@@ -278,7 +274,7 @@ class Simulator:
     def _has_headroom(self, group: Group, one: Configuration, replicas: float) -> bool:
         """Return whether replicas sustain `MIN_HEADROOM` times their rate: by cautious formulas, else in simulation."""
         rate = MIN_HEADROOM * self._rate / replicas / one.parallel.dp
-        if _may_hold(self._workload, self._server(group, one)[1], rate, FORMULA_LEEWAY):
+        if may_hold_by_formula(self._workload, self._server(group, one)[1], rate, FORMULA_LEEWAY):
             return True
         return self._simulation(group, one, replicas, MIN_HEADROOM) is not None
 
@@ -331,10 +327,10 @@ class Simulator:
         headroom = MIN_HEADROOM if self._risk == "low" and self._has_headroom(group, one, replicas) else 1.0
 
         def may_hold(rate: float) -> bool:
-            return _may_hold(workload, times, rate / servers, FORMULA_LEEWAY)
+            return may_hold_by_formula(workload, times, rate / servers, FORMULA_LEEWAY)
 
         def holds(rate: float) -> bool:
-            return workload.ttft_max is None or _simulate(workload, server, times, rate / servers) is not None
+            return workload.ttft_max is None or simulate_replica(workload, server, times, rate / servers) is not None
 
         return replace(one, max_rate=highest_rate(self._rate * headroom, may_hold, holds) / replicas)
 
@@ -348,7 +344,7 @@ class Simulator:
         for replicas in alike.values():
             servers = timed_servers(self._request, list(replicas.values()))
             for key, server in zip(replicas, servers, strict=True):
-                self._servers[key] = server, ServiceTimes.of(server, *_lengths(self._workload))
+                self._servers[key] = server, ServiceTimes.of(server, *mean_lengths(self._workload))
 
     def _replica(self, group: Group, one: Configuration) -> UntimedReplica | None:
         key = replica_key(group, one)
@@ -365,7 +361,7 @@ class Simulator:
             usual, limited = self._servers[key][0], untimed_replica(self._request, group, one)
             assert limited is not None
             server = Server(usual.steps, limited.limits, limited.batch_limits, usual.replicas, usual.stages)
-            self._limited[key, one.overrides] = server, ServiceTimes.of(server, *_lengths(self._workload))
+            self._limited[key, one.overrides] = server, ServiceTimes.of(server, *mean_lengths(self._workload))
         return self._limited[key, one.overrides]
 
     def _with_replicas(self, one: Configuration, replicas: int) -> Configuration:
@@ -386,51 +382,6 @@ class Simulator:
     def _fewest_by_formula(self, one: Configuration, times: ServiceTimes, leeway: float = 1.0) -> int | None:
         """Return the fewest replicas that may keep the objectives according to formulas; None if no number does."""
         workload, dp = self._workload, one.parallel.dp
-        return least_count(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
-
-
-def _lengths(workload: Workload) -> tuple[float, float]:
-    """Return the mean input and output tokens of an inference request."""
-    return float(workload.seq_in or 1), float(workload.seq_out or 1)
-
-
-def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
-    """Return a lower bound on service times, from screened step times: prefill runs in parallel with decode steps."""
-    inputs, outputs = _lengths(replica.workload)
-    batches = np.array([batch / one.parallel.dp for batch, _, _ in one.curve])
-    tpot = np.array([seconds for _, seconds, _ in one.curve])
-    steps = tpot - one.prefill * batches / outputs
-    hidden = steps * ceil(inputs / replica.batch_limits.max_batched_tokens)
-    prefill = np.maximum(0.0, one.prefill - hidden)
-    return ServiceTimes(MeanLengths(inputs, outputs), replica.batch_limits, one.parallel.pp, batches, steps, prefill)
-
-
-def _may_hold(workload: Workload, times: ServiceTimes, rate: float, leeway: float) -> bool:
-    """Return whether formulas find the queue stable and TPOT met, with limits times `leeway`: only then is it simulated."""
-    limit = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
-    return rate <= leeway * BUSIEST * times.saturation and _tpot_tail(times, rate, workload.percentile) < limit
-
-
-def _tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
-    """Return the TPOT in seconds that `percentile` percent stay under, no more than at a full batch; infinite if queues grow."""
-    tail = tpot_tail(times, rate, percentile)
-    return tail if tail == inf else min(tail, float(times.full_tpot[-1]))
-
-
-def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: float) -> ReplicaSimulation | None:
-    """Return latencies of one server at a request rate; None if an objective fails or the queue grows.
-
-    TPOT is the larger of simulation and formula: with many running sequences, a few hundred requests fill the batch only a few
-    times; with few running, the formula is less exact.
-    """
-    inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
-    load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
-    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
-    outcome = server.run(load.arrivals(), misses=goals.miss_limit(load))
-    if outcome.refused or not outcome.complete:
-        return None
-    summary = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
-    if summary.growing or (goals.any and not goals.hold(summary)):
-        return None
-    tpot = max(summary.tpot.at[0], _tpot_tail(times, load.rate, goals.percentile))
-    return ReplicaSimulation(load.rate, summary.ttft.at[0], tpot, summary.requests)
+        return least_count(
+            *self._replica_range(one), lambda count: may_hold_by_formula(workload, times, self._rate / count / dp, leeway)
+        )

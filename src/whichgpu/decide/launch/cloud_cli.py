@@ -16,6 +16,10 @@ from whichgpu.decide.launch.placement import Placement
 # Releases whose documented options are written.
 TOOLS = {"aws": "AWS CLI 2 (ec2 run-instances)", "gcp": "Google Cloud CLI 540 (compute instances create)",
          "azure": "Azure CLI 2.80 (vm create)"}  # fmt: skip
+# Commands that delete machines, and what opens ports of them, by provider.
+ENDS = {"aws": "aws ec2 terminate-instances --region=… --instance-ids=…", "gcp": "gcloud compute instances delete …",
+        "azure": "az vm delete --resource-group=… --name=…"}  # fmt: skip
+FIREWALLS = {"aws": "the security group", "gcp": "a firewall rule", "azure": "the network security group"}
 # Images with driver, docker and NVIDIA's container toolkit; a variable of the script chooses another.
 AWS_IMAGE = "resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 AWS_ARM = ("g5g.", "p6e-")  # Machines with ARM processors.
@@ -53,12 +57,23 @@ class Machines(msgspec.Struct, frozen=True):
     is_spot: bool
     start_file: str = ""
     disk_gb: int = DISK_GB
+    needs_login: bool = False  # whether the user logs in, which the machines of AWS allow only with a key
 
 
 def check_provider(provider: str, instance: str) -> None:
     """Raise an error if the machine is of no cloud whose command line is known."""
     if provider not in LINES or not instance or _NO_GPUS.match(instance):
         raise UsageError("emit-provider", msg("error.emit-cloud", target="cloud-cli"), msg("hint.emit-cloud"))
+
+
+def end_note(provider: str) -> str:
+    """Return how to end the machines of a job when it is done."""
+    return f"The machines cost money until you delete them; fetch the results, then: {ENDS[provider]}"
+
+
+def port_note(provider: str, port: int) -> str:
+    """Return where to open the port of a service."""
+    return f"Port {port} is closed to others by default: open it for your clients in {FIREWALLS[provider]}."
 
 
 def create_line(machines: Machines) -> str:
@@ -74,6 +89,7 @@ def _aws(one: Machines) -> str:
         f"--block-device-mappings=DeviceName=/dev/sda1,Ebs={{VolumeSize={one.disk_gb},VolumeType=gp3}}",
         f"--tag-specifications=ResourceType=instance,Tags=[{{Key=Name,Value={one.name}}}]",
     ]
+    words += [Variable("--key-name", "KEY_NAME", "?", "the name of your key pair")] if one.needs_login else []
     words += ["--instance-market-options=MarketType=spot"] if one.is_spot else []
     words += [f"--user-data=file://{one.start_file}"] if one.start_file else []
     return _line(words)

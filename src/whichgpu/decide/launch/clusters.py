@@ -23,13 +23,16 @@ SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
 }
-FOLDER = "/work"  # folder of a container that has files of the user
+FOLDER = "/workspace"  # folder of a container that has files of the user
 KARPENTER_CAPACITY = "karpenter.sh/capacity-type"  # Label of the nodes that Karpenter starts, of all providers.
 # Node classes that a NodePool refers to, which the user has.
 NODE_CLASSES = {
     "aws": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
     "azure": {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"},
 }
+# How nodes get RDMA.
+POD_NETWORK = "add your cluster's resource for it to the pods (rdma/… or vpc.amazonaws.com/efa)"
+SKY_NETWORK = "network_tier: best sets it up where SkyPilot can, else choose machines and an image that have it"
 SHARED_MEMORY_SIZE = "16GB"  # of processes of a node, which exchange data in it (assumed; docker's default is 64 MB)
 
 
@@ -65,6 +68,13 @@ def node_placement(place: Placement, karpenter: bool = False) -> dict[str, Any]:
 def placement_note(place: Placement) -> list[str]:
     """Return what to add to a manifest whose machines have no known labels."""
     return [] if node_placement(place) else [f"Nodes: with {place.gpu}; add your cluster's node selector for it."]
+
+
+def network_note(place: Placement, how: str) -> list[str]:
+    """Return that several nodes need RDMA, and how they get it; nothing for one node."""
+    if place.nodes == 1:
+        return []
+    return [f"Network: {place.nodes} nodes need RDMA (InfiniBand, RoCE or EFA) to be as fast as estimated; {how}."]
 
 
 def karpenter_pool(name: str, place: Placement, gpus: int) -> dict[str, Any]:

@@ -37,6 +37,8 @@ QUANTISED = {
     ),
 }
 PRECISIONS = (*DTYPES, *QUANTISED)
+# Repositories that have files in fp16, a variant, beside those in fp32.
+FP16_FILES = ("stable-diffusion-v1-5/stable-diffusion-v1-5", "stabilityai/stable-diffusion-xl-base-1.0")
 # What PyTorch computes in fp32 matrices with: its default is TF32 in convolutions only.
 TF32_SETTINGS = {
     "fp32": "torch.backends.cudnn.allow_tf32 = False\n",
@@ -54,15 +56,16 @@ class PipelineClass(msgspec.Struct, frozen=True):
     aspect: float = 1.0  # width divided by height
     multiple: int = 16  # of pixels, that a width must be
     frame_rate: int = 0  # frames a second; 0 for pictures
+    is_bf16: bool = False  # made for bf16: fp16 may overflow
 
 
 NEGATIVE_PROMPT = "true_cfg_scale"  # argument that guides only together with a negative prompt
-_WAN = PipelineClass("WanPipeline", 5.0, aspect=832 / 480, frame_rate=16)
+_WAN = PipelineClass("WanPipeline", 5.0, aspect=832 / 480, frame_rate=16, is_bf16=True)
 _COGVIDEOX = PipelineClass("CogVideoXPipeline", 6.0, aspect=720 / 480, frame_rate=8)
 _SD = PipelineClass("StableDiffusionPipeline", 7.5, denoisers=("unet",))
 _SD3 = PipelineClass("StableDiffusion3Pipeline", 7.0)
-_SD35 = msgspec.structs.replace(_SD3, scale=4.5)
-_FLUX = PipelineClass("FluxPipeline", 4.0, NEGATIVE_PROMPT)
+_SD35 = msgspec.structs.replace(_SD3, scale=4.5, is_bf16=True)
+_FLUX = PipelineClass("FluxPipeline", 4.0, NEGATIVE_PROMPT, is_bf16=True)
 # By the table of a denoiser's operators; scales and formats are those of the pipelines' documentation and model cards.
 PIPELINES = {
     "sd15_unet": _SD,
@@ -74,15 +77,17 @@ PIPELINES = {
     "flux_transformer": _FLUX,
     "flux_schnell_transformer": _FLUX,
     "pixart_transformer": PipelineClass("PixArtSigmaPipeline", 4.5),
-    "sana_transformer": PipelineClass("SanaPipeline", 4.5),
-    "qwen_image_transformer": PipelineClass("QwenImagePipeline", 4.0, NEGATIVE_PROMPT),
+    "sana_transformer": PipelineClass("SanaPipeline", 4.5, is_bf16=True),
+    "qwen_image_transformer": PipelineClass("QwenImagePipeline", 4.0, NEGATIVE_PROMPT, is_bf16=True),
     "wan21_1_3b_transformer": _WAN,
     "wan_14b_transformer": _WAN,
-    "wan22_5b_transformer": PipelineClass("WanPipeline", 5.0, aspect=1280 / 704, multiple=32, frame_rate=24),
-    "ltx_video_transformer": PipelineClass("LTXPipeline", 3.0, aspect=704 / 512, multiple=32, frame_rate=24),
+    "wan22_5b_transformer": PipelineClass("WanPipeline", 5.0, aspect=1280 / 704, multiple=32, frame_rate=24, is_bf16=True),
+    "ltx_video_transformer": PipelineClass("LTXPipeline", 3.0, aspect=704 / 512, multiple=32, frame_rate=24, is_bf16=True),
     "cogvideox_2b_transformer": _COGVIDEOX,
-    "cogvideox_5b_transformer": _COGVIDEOX,
-    "hunyuan_video_transformer": PipelineClass("HunyuanVideoPipeline", 4.0, NEGATIVE_PROMPT, aspect=16 / 9, frame_rate=24),
+    "cogvideox_5b_transformer": msgspec.structs.replace(_COGVIDEOX, is_bf16=True),
+    "hunyuan_video_transformer": PipelineClass(
+        "HunyuanVideoPipeline", 4.0, NEGATIVE_PROMPT, aspect=16 / 9, frame_rate=24, is_bf16=True
+    ),
 }
 
 
@@ -165,6 +170,16 @@ for first in range(0, len(own), BATCH):
 """
 
 
+def loaded_precision(table: str, precision: str, has_bf16: bool) -> str:
+    """Return the precision that a model is loaded in: bf16 in place of fp16 if it is made for it and the GPU has it."""
+    return "bf16" if precision == "fp16" and has_bf16 and table in PIPELINES and PIPELINES[table].is_bf16 else precision
+
+
+def has_fp16_files(pictures: Pictures) -> bool:
+    """Whether a repository's files in fp16 are downloaded rather than its main files, which may be in fp32."""
+    return pictures.precision in ("fp16", "bf16") and pictures.model in FP16_FILES
+
+
 def _call_lines(pictures: Pictures) -> str:
     """Return the arguments of the pipeline's call, one on each line."""
     arguments = call_arguments(pictures)
@@ -178,6 +193,7 @@ def _loading(pictures: Pictures, pipeline: str, denoisers: list[str]) -> tuple[s
     videos = "from diffusers.utils import export_to_video\n" if pictures.frames else ""
     if pictures.precision not in QUANTISED:
         dtype = f"    torch_dtype=torch.{DTYPES[pictures.precision]},\n"
+        dtype += '    variant=None if "MODEL" in os.environ else "fp16",\n' if has_fp16_files(pictures) else ""
         return f"from diffusers import {pipeline}\n{videos}", dtype
     name, others, config, _ = QUANTISED[pictures.precision]
     names = ", ".join(sorted((name, pipeline, "PipelineQuantizationConfig")))

@@ -11,12 +11,15 @@ import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line, end_note
 from whichgpu.decide.launch.clusters import (
     FOLDER,
+    POD_NETWORK,
+    SKY_NETWORK,
     dstack_resources,
     karpenter_pool,
     literal_words,
+    network_note,
     node_class_note,
     node_placement,
     placement_note,
@@ -134,6 +137,7 @@ def _skypilot(job: LaunchJob) -> Files:
         "run": address + job.line,
     }
     notes = [*_own_inputs(job), *job.token_notes(f"--env {TOKEN}"), *_results(job), *region_notes("skypilot", job.place)]
+    notes += network_note(job.place, SKY_NETWORK)
     if job.place.is_spot:
         notes.append(
             f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
@@ -202,7 +206,7 @@ def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
     own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
     documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job, karpenter)]
     own += [f"Edit {', '.join(job.inputs)} in the ConfigMap."] if job.inputs else []
-    head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place))
+    head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place), *network_note(job.place, POD_NETWORK))
     return {f"{job.name}.yaml": head + "---\n".join(yaml(one) for one in documents)}
 
 
@@ -222,11 +226,12 @@ def _cloud_cli(job: LaunchJob) -> Files:
     is_alone = not (job.own_files or job.has_nodes)
     machines = Machines(
         job.name, place.provider, place.instance, place.region, place.gpu, place.nodes, place.is_spot, start if is_alone else "",
-        max(DISK_GB, job.disk_gb),
+        max(DISK_GB, job.disk_gb), needs_login=True,
     )  # fmt: skip
     files = " and ".join((*job.own_files, start))
     notes = [f"Options: as documented for {TOOLS[place.provider]}.", *node_notes(job)]
     notes += [] if is_alone else [f"Copy {files} there, then run: sh {start}"]
+    notes.append(end_note(place.provider))
     script = {"cloud.sh": "#!/bin/sh\n" + _head(job, *notes) + create_line(machines) + "\n"}
     tokens = job.token_notes(f"export {TOKEN}=…")
     return script | {start: "#!/bin/sh\n" + _head(job, *tokens) + _docker_code(job, "cloud-cli")}

@@ -37,6 +37,8 @@ def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | 
     for row in catalog.models:
         if keys & set(map(model_key, row.names)):
             repositories = [alias for alias in row.aliases if "/" in alias]
+            if row.kind == "diffusion":  # The first owner's: others are deleted or not in the format of diffusers.
+                keys.add(model_key(bare.rpartition("/")[2]))
             same = (one for one in repositories if keys & {model_key(one), model_key(one.rpartition("/")[2])})
             return next(same, next(iter(repositories), bare))
     path = PurePath(bare)

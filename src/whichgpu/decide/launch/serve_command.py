@@ -147,7 +147,7 @@ def serve_notes(options: LaunchOptions, engine: str) -> list[str]:
         notes += own
     elif options.dtype not in (*serve.precision, *HALF) and not options.model.endswith(GGUF):
         notes.append(f"Weights: a checkpoint in {options.dtype}; {record.name} reads its precision from the checkpoint.")
-    if options.kv_dtype not in (None, options.dtype, *serve.kv_precision, *HALF):
+    if options.kv_dtype not in (None, options.dtype, *serve.kv_precision, *serve.kv_precision_file, *HALF):
         notes.append(f"KV cache in {options.kv_dtype}: {record.name} has no option for it, its checkpoint decides.")
     if has_attention_ranks(options, serve):
         if serve.attention_data_parallel_file and options.tensor_parallel_size > 1:

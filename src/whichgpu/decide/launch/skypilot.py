@@ -16,6 +16,11 @@ from whichgpu.decide.launch.text import TOKEN
 PORT = 8000  # The engine listens on this port.
 HEALTH = "/health"  # All engines answer here once the model is loaded.
 TARGET = "skypilot"
+# Time until a replica answers: download of the weights, then installation and loading; both are assumed.
+DOWNLOAD_SPEED, STARTUP_SECONDS = 0.2e9, 1200  # bytes a second, and seconds
+# Clouds and GPUs for which `network_tier: best` sets up RDMA on machines of eight (assumed to be all); SkyPilot refuses it on
+# many others, such as RunPod.
+FAST_CLOUDS, FAST_GPUS, FAST_COUNT = ("gcp", "nebius"), ("h100-sxm", "h200-sxm"), 8
 
 
 def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
@@ -26,7 +31,7 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
     return {
         "name": options.group,
         "service": {
-            "readiness_probe": HEALTH,
+            "readiness_probe": {"path": HEALTH, "initial_delay_seconds": start_seconds(options.download_bytes)},
             "replica_policy": {"min_replicas": options.copies, "max_replicas": options.copies},
         },
         "resources": {
@@ -43,12 +48,23 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
     }
 
 
+def start_seconds(download_bytes: int) -> int:
+    """Return the seconds after which a replica that does not answer has failed.
+
+    >>> start_seconds(0), start_seconds(140 * 10**9)
+    (1200, 1900)
+    """
+    return STARTUP_SECONDS + round(download_bytes / DOWNLOAD_SPEED)
+
+
 def sky_resources(place: Placement, disk_gb: int) -> dict[str, Any]:
     """Return SkyPilot's keys for the GPUs of a node, the offer they are rented by, and a disk larger than its default."""
     resources: dict[str, Any] = {"accelerators": f"{gpu_name(TARGET, place)}:{place.gpus_per_node}"}
     cloud, region = provider_name(TARGET, place), region_of(TARGET, place)
     resources |= ({"cloud": cloud.name} if cloud else {}) | ({"region": region} if region else {})
     resources |= {"disk_size": disk} if (disk := extra_disk(TARGET, disk_gb)) else {}
+    has_fast_network = place.provider in FAST_CLOUDS and place.gpu in FAST_GPUS and place.gpus_per_node == FAST_COUNT
+    resources |= {"network_tier": "best"} if place.nodes > 1 and has_fast_network else {}
     return resources | ({"use_spot": True} if place.is_spot else {})
 
 

@@ -11,8 +11,16 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line
-from whichgpu.decide.launch.clusters import dstack_service, karpenter_pool, node_class_note, placement_note
+from whichgpu.decide.launch.cloud_cli import DISK_GB, TOOLS, Machines, check_provider, create_line, port_note
+from whichgpu.decide.launch.clusters import (
+    POD_NETWORK,
+    SKY_NETWORK,
+    dstack_service,
+    karpenter_pool,
+    network_note,
+    node_class_note,
+    placement_note,
+)
 from whichgpu.decide.launch.containers import docker_line, kubernetes_manifests, slurm_script, volume_note
 from whichgpu.decide.launch.disk import weights_disk_gb
 from whichgpu.decide.launch.engine_lines.ollama import ollama_code, ollama_notes
@@ -114,6 +122,7 @@ def _skypilot_services(plan: LaunchPlan) -> Files:
                 *serve_notes(replace(one, earlier={}), engine),
                 *_token_notes(engine, "--env HF_TOKEN"),
                 *region_notes("skypilot", one.placement),
+                *network_note(one.placement, SKY_NETWORK),
             ]
         )
         + yaml(service(one, engine))
@@ -130,6 +139,7 @@ def _kubernetes_manifests(plan: LaunchPlan, karpenter: bool = False) -> Files:
             *volume_note(one, engine),
             *_token_notes(engine, SECRET_COMMAND),
             *placement_note(one.placement),
+            *network_note(one.placement, POD_NETWORK),
         ]
         documents = kubernetes_manifests(one, engine, karpenter)
         files[f"{one.group}.yaml"] = comments([*_head(plan, engine), *notes]) + "---\n".join(map(yaml, documents))
@@ -188,6 +198,7 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
         machines = Machines(one.group, one.provider, one.instance, one.region, one.gpu, count, one.spot, start, disk)
         notes = [
             f"Tool: as documented for {TOOLS[one.provider]}.",
+            port_note(one.provider, PORT),
             *([] if start else [*serve_notes(one, engine), *node_notes(one, engine)]),
         ]
         script += comments(notes) + create_line(machines) + "\n"

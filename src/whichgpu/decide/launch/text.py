@@ -30,8 +30,8 @@ def argument(name: str) -> str:
 def in_folder(folder: str, name: str) -> str:
     """Return a file's path in a folder, or its name without one.
 
-    >>> in_folder("/work", "model.gguf"), in_folder("", "model.gguf")
-    ('/work/model.gguf', 'model.gguf')
+    >>> in_folder("/workspace", "model.gguf"), in_folder("", "model.gguf")
+    ('/workspace/model.gguf', 'model.gguf')
     """
     return f"{folder}/{name.removeprefix('./')}" if folder and not name.startswith("/") else name
 

@@ -32,6 +32,7 @@ PRINTED = {
     "mean itl (ms)": "mean_itl_ms", "median itl (ms)": "median_itl_ms", "accept length": "accept_length",
     "acceptance length": "accept_length",
 }  # fmt: skip
+FIGURES = ("_ms", "_throughput", "request_rate", "failed")  # Ends of the names of figures in the JSON file.
 VLLM_TOOL = "vllm bench serve"
 PRINTED_MARK = "Serving Benchmark Result"
 _LINE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9 .()/]*?)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
@@ -95,7 +96,10 @@ def _bench_serving(document: Any) -> Tests | None:
     """Read a result of vllm bench serve or SGLang bench_serving, which share most names."""
     if not isinstance(document, Mapping) or "total_output_tokens" not in document or "completed" not in document:
         return None
+    _check_figures(document)
     completed, duration = needed(document, "completed"), needed(document, "duration")
+    if (number(document, "failed") or 0) > completed:
+        raise UnusableFile("more requests failed than completed")
     tokens_out = needed(document, "total_output_tokens") / completed
     tokens_in = needed(document, "total_input_tokens") / completed
     mean = needed(document, "mean_tpot_ms", "mean_itl_ms") / 1e3
@@ -113,6 +117,17 @@ def _bench_serving(document: Any) -> Tests | None:
     certain = ("engine",) if stated else ()
     model, day = _text(document.get("model_id")), _day(document.get("date"))
     return (replace(test, engine=engine, certain=certain, model=model, day=day),)
+
+
+def _check_figures(document: Mapping[str, Any]) -> None:
+    """Raise if a figure of bench_serving is one that no load test can have, also one that is not used here."""
+    for name, value in document.items():
+        if name == "request_rate" and value == float("inf"):  # All requests are sent at once.
+            continue
+        if name.endswith(FIGURES):
+            number(document, name)
+    if "model_id" in document and _text(document["model_id"]) is None:
+        raise UnusableFile("model_id is no name of a model")
 
 
 def _guidellm(document: Any) -> Tests | None:

@@ -26,6 +26,13 @@ def model_of(name: str, catalog: Catalog) -> Model | None:
     return None
 
 
+def base_and_precision(model: Model, catalog: Catalog) -> tuple[str, str]:
+    """Return the id of a built-in model, and the precision of its weights if it is a quantised version; else ""."""
+    base, _, precision = model.id.rpartition("-")
+    ids = {one.id for one in catalog.models}
+    return (base, precision) if model.id not in ids and base in ids else (model.id, "")
+
+
 def gguf_parts(name: str) -> tuple[str, str | None]:
     """Return the model's name and the precision in the name of a GGUF file.
 

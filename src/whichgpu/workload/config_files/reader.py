@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.workload.config_files.config import ConfigWorkload, unreadable
+from whichgpu.workload.config_files.config import ConfigWorkload, ImpossibleNumber, unreadable
 from whichgpu.workload.config_files.serve_line import command_lines, image_engine, program_of, serve_workload_of
 from whichgpu.workload.config_files.training import training_tool, training_workload
 from whichgpu.workload.config_files.training_line import training_workload_of
@@ -25,6 +25,7 @@ MAX_EXPANDED = 4 << 20  # Characters of a file with its aliases written out (ass
 MAX_TEXT = 20_000  # Characters of a text that is sent instead of a file (assumed).
 YAML_SUFFIXES = (".yaml", ".yml")
 COMPOSE, KUBERNETES = "docker-compose", "kubernetes"
+SEVERAL_MACHINES = "--distributed-executor-backend"  # of vLLM: with Ray, ranks may be in other containers
 SHELLS = ("sh", "bash")
 
 
@@ -130,8 +131,17 @@ def _first(commands: Iterator[tuple[list[str], int | None]], tool: str | None) -
         if (config := serve_workload_of(words)) is not None:
             # Ranks beyond the layout are data parallel only if the command says so: a container may have GPUs to spare.
             unread = (*config.unread, f"{gpus} GPUs") if gpus and gpus != config.fields["gpus"] else config.unread
-            return replace(config, tool=tool or config.tool, unread=unread)
+            invalid = (*config.invalid, *_too_few_gpus(config, gpus))
+            return replace(config, tool=tool or config.tool, unread=unread, invalid=invalid)
     return None
+
+
+def _too_few_gpus(config: ConfigWorkload, gpus: int | None) -> Iterator[ImpossibleNumber]:
+    """Yield the GPUs of a container if they are fewer than its tensor parallel ranks on a node; other ranks may be elsewhere."""
+    tp = (config.fields.get("parallel") or {}).get("tp", 1)
+    ranks = -(-tp // config.fields.get("nodes", 1))
+    if gpus is not None and gpus < ranks and SEVERAL_MACHINES not in config.unread:
+        yield ImpossibleNumber("GPUs of the container", str(gpus), f">= {ranks}: tensor parallel {tp}")
 
 
 def _compose_commands(services: Mapping[str, Any]) -> Iterator[tuple[list[str], int | None]]:

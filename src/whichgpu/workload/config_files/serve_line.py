@@ -107,6 +107,7 @@ def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], 
             plain.append(word)
             continue
         name, equals, value = word.partition("=")
+        name = _dashed(name, serve)
         name = serve.aliases.get(name, name)
         if (
             not equals
@@ -118,6 +119,14 @@ def _options(arguments: Sequence[str], serve: ServeCommand) -> tuple[list[str], 
             value = rest.pop(0)
         options[name] = value
     return plain, options
+
+
+def _dashed(name: str, serve: ServeCommand) -> str:
+    """Return an option with dashes in place of underscores, which vLLM and llama.cpp read alike, if its own have none."""
+    if not name.startswith("--") or "_" in serve.context + serve.max_sequences:
+        return name
+    first, dot, rest = name.partition(".")
+    return first.replace("_", "-") + dot + rest
 
 
 def _switches(serve: ServeCommand) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ def test_machines_of_the_offer_are_created_with_documented_options(changes: dict
     options = {word[2:].partition("=")[0] for word in split if word.startswith("--")}
     assert options <= set(DOCUMENTED[tool].split())
     assert set(words) <= set(split)
+    assert "# Port 8000 is closed to others by default" in files["cloud.sh"]
     assert any("chat-l4-start.sh" in word for word in split)
     start = [one for one in files["chat-l4-start.sh"].splitlines() if one.startswith("docker run")]
     assert len(start) == -(-3 // changes.get("machines", 3))

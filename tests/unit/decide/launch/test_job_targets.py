@@ -115,8 +115,14 @@ def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> N
     assert documents("kubernetes", large)["PersistentVolumeClaim"]["spec"]["resources"]["requests"] == {"storage": "900Gi"}
     assert "VolumeSize=1100" in job_files("cloud-cli", large)["cloud.sh"]
     assert "sh training-start.sh" in job_files("cloud-cli", large)["cloud.sh"]
+    assert '"--key-name=${KEY_NAME:?' in job_files("cloud-cli", large)["cloud.sh"]  # Nobody can log in without a key.
+    assert "aws ec2 terminate-instances" in job_files("cloud-cli", large)["cloud.sh"]
     for target in JOB_TARGETS:
         assert any("your Hugging Face token" in text for text in job_files(target, large).values()), target
     small = yaml.safe_load(next(iter(job_files("skypilot", replace(TRAINING, disk_gb=200)).values())))
     assert "envs" not in small
+    assert "network_tier" not in small["resources"]  # SkyPilot sets up RDMA on other clouds.
+    for target in ("skypilot", "kubernetes"):
+        assert "2 nodes need RDMA" in next(iter(job_files(target, TRAINING).values()))
+        assert "RDMA" not in next(iter(job_files(target, PICTURES).values()))
     assert "disk_size" not in small["resources"]

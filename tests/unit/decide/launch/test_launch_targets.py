@@ -98,6 +98,8 @@ def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], re
     assert service["service"]["replica_policy"] == {"min_replicas": 3, "max_replicas": 3}
     assert service["setup"] == "pip install vllm"
     assert service["run"].endswith("--port=8000")
+    large = skypilot_service(replace(HINT, **changes, download_bytes=140 * 10**9), "vllm")["service"]["readiness_probe"]
+    assert large == {"path": "/health", "initial_delay_seconds": 1900}  # 700 s of download at 0.2 GB/s, and the start
 
 
 @pytest.mark.parametrize("target", ["skypilot", "dstack"])

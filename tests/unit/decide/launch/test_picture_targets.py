@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.launch.diffusers_script import PIPELINES, PRECISIONS, Pictures, call_arguments, generate_script, install_line
+from whichgpu.decide.launch.diffusers_script import (
+    PIPELINES,
+    PRECISIONS,
+    Pictures,
+    call_arguments,
+    generate_script,
+    install_line,
+    loaded_precision,
+)
 from whichgpu.decide.launch.models import repository_of
 from whichgpu.decide.launch.picture_targets import PICTURE_TARGETS, PicturePlan, picture_files
 from whichgpu.decide.launch.placement import Placement
@@ -35,7 +43,7 @@ def keywords(script: str) -> dict[str, Any]:
     [
         (
             "kubernetes",
-            ("prompts.txt: |", "a photo of a lighthouse at dawn", '"mountPath": "/work/prompts.txt"', "in the ConfigMap"),
+            ("prompts.txt: |", "a photo of a lighthouse at dawn", '"mountPath": "/workspace/prompts.txt"', "in the ConfigMap"),
         ),
         ("skypilot", ('~/sky_workdir/prompts.txt: "./prompts.txt"', "HF_TOKEN")),
         ("dstack", ('files: ["prompts.txt"]', "HF_TOKEN")),
@@ -59,6 +67,11 @@ def test_every_diffusion_model_has_a_pipeline_and_a_repository(model: str) -> No
     assert repository_of(model, Catalog()).count("/") == 1
 
 
+@pytest.mark.parametrize("name", ["stable-diffusion-2-1", "stable-diffusion-2-base"])
+def test_a_deleted_repository_is_loaded_from_its_mirror(name: str) -> None:
+    assert repository_of(f"stabilityai/{name}", Catalog()) == repository_of(name, Catalog()) == f"sd2-community/{name}"
+
+
 def test_the_call_has_the_size_steps_and_guidance_of_the_estimate() -> None:
     assert keywords(generate_script(SDXL)) == {
         "prompt": "[prompt for _, prompt in part]", "height": "1024", "width": "1024", "num_inference_steps": "30",
@@ -73,7 +86,12 @@ def test_the_call_has_the_size_steps_and_guidance_of_the_estimate() -> None:
 
 
 def test_precision_offloading_memory_format_and_compilation_are_written() -> None:
-    assert "torch_dtype=torch.float16" in generate_script(SDXL)
+    assert 'torch_dtype=torch.float16,\n    variant=None if "MODEL" in os.environ else "fp16",' in generate_script(
+        SDXL
+    )  # Its other files are in fp32.
+    assert "variant=" not in generate_script(replace(SDXL, precision="fp32"))
+    assert loaded_precision("flux_transformer", "fp16", has_bf16=True) == "bf16"
+    assert loaded_precision("flux_transformer", "fp16", has_bf16=False) == loaded_precision("sdxl_unet", "fp16", True) == "fp16"
     whole = replace(WAN, precision="fp8", is_offloaded=True, is_compiled=True)
     script = generate_script(whole)
     assert script.count("Float8DynamicActivationFloat8WeightConfig())") == 2  # one for each denoiser

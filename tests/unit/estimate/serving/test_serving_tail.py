@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.serving_cases import linear, real, small
-from whichgpu.decide.configurations.simulate import REQUESTS, TYPICAL
+from whichgpu.decide.configurations.replica_simulation import REQUESTS, TYPICAL
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import ServiceTimes

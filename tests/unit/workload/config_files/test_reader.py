@@ -164,6 +164,9 @@ def test_containers_start_the_server_of_their_image_or_command() -> None:
     assert not compose.unread
     manifest = config_workload(MANIFEST.encode(), "deploy.yaml")
     assert (manifest.tool, manifest.fields["engine"], manifest.fields["gpus"]) == ("kubernetes", "sglang", 2)
+    assert not manifest.invalid
+    short = config_workload(MANIFEST.replace("gpu: 2", "gpu: 1").encode(), "deploy.yaml")
+    assert list(map(str, short.invalid)) == ["GPUs of the container 1 (>= 2: tensor parallel 2)"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
             16_000,
         ),
         (
+            "vllm serve a/b --tensor_parallel_size 2 --max_model_len=131072",
+            {"model": "a/b", "engine": "vllm", "gpus": 2, "parallel": {"tp": 2}},
+            131_072,
+        ),
+        (
             "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.0 --model a/b --quantization awq --trust-remote-code",
             {"model": "a/b", "engine": "vllm", "gpus": 1, "precision": "int4"},
             None,

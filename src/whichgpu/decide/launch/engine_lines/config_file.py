@@ -8,6 +8,8 @@ from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.decide.launch.engine_lines.speculative import speculative_line
 from whichgpu.decide.launch.options import LaunchOptions
 
+DEFAULT_SHARE = 0.9  # of free memory that KV caches get if nothing else is set: TensorRT-LLM's default
+
 
 def file_setup(options: LaunchOptions, record: EngineRecord) -> str:
     """Return shell code that writes the file; empty if nothing needs one."""
@@ -22,7 +24,9 @@ def file_words(options: LaunchOptions, record: EngineRecord) -> list[str]:
 
 def _lines(options: LaunchOptions, record: EngineRecord) -> list[str]:
     attention = record.serve.attention_data_parallel_file if options.attention_ranks > 1 else ""
-    return [line for line in (attention, speculative_line(options, record)) if line]
+    kv_precision = record.serve.kv_precision_file.get(options.kv_dtype or "", "")
+    kv_precision = kv_precision.replace("{share}", f"{options.memory_share or DEFAULT_SHARE:.2f}")
+    return [line for line in (attention, kv_precision, speculative_line(options, record)) if line]
 
 
 def _name(options: LaunchOptions) -> str:

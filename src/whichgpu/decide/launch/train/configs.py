@@ -50,6 +50,7 @@ def deepspeed_config(options: TrainOptions) -> dict[str, Any]:
         "train_batch_size": options.micro_batch * options.accumulation * options.gpus,
         "train_micro_batch_size_per_gpu": options.micro_batch,
         "gradient_accumulation_steps": options.accumulation,
+        "gradient_clipping": "auto",  # The Trainer's max_grad_norm, which is ignored otherwise.
         "zero_optimization": zero,
         **({options.half: {"enabled": True}} if options.half else {}),
     }

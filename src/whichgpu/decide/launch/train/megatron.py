@@ -40,9 +40,8 @@ class Rotary(NamedTuple):
     scaling: int = 0
 
 
-# `rope_theta` and `rope_scaling` of published configs by `model_type`, vocabulary, longest context and tied embeddings: Llama 3
-# (arXiv 2407.21783), Llama 3.1 and 3.2 (https://huggingface.co/meta-llama), Llama 2 (arXiv 2307.09288), Qwen 2, 2.5 and 3
-# (https://huggingface.co/Qwen), Mixtral 8x7B and Mistral 7B v0.3 (https://huggingface.co/mistralai); 2026-11-18.
+# `rope_theta` and `rope_scaling` by `model_type`, vocabulary, longest context and tied embeddings. Assumed: as the configs on
+# https://huggingface.co of meta-llama, Qwen and mistralai have them, but not looked up there.
 ROTARY = {
     ("llama", 128256, 8192, False): Rotary(500_000),
     ("llama", 128256, 131072, False): Rotary(500_000, 8),
@@ -118,6 +117,10 @@ def notes(options: TrainOptions) -> list[str]:
     shape = options.shape
     if isinstance(shape, Transformer) and shape.rope and _rotary(shape) is None:
         lines.append("Rotary embeddings: --rotary-base is rope_theta in the model's config.json; add it if that is not 10000.")
+    if _has_experts(options) and options.parallel.tp > 1 and not options.parallel.sp:
+        lines.append(
+            "Sequence parallel: Megatron-LM requires it of MoE models; it saves memory, which the estimate does not count."
+        )
     if options.optimizer not in OPTIMIZERS:
         lines.append(f"Megatron-LM has no {options.optimizer}: this trains with Adam, whose state needs more memory.")
     return lines
@@ -154,7 +157,7 @@ def _expert_words(shape: Transformer) -> list[str]:
 def _run_words(options: TrainOptions) -> list[str]:
     layout = options.parallel
     words = [f"--{options.half}"] if options.half else []
-    words += ["--sequence-parallel"] if layout.sp and layout.tp > 1 else []
+    words += ["--sequence-parallel"] if layout.tp > 1 and (layout.sp or _has_experts(options)) else []
     if layout.pp > 1 and layout.chunks > 1:
         words.append(f"--num-virtual-stages-per-pipeline-rank={layout.chunks}")
     if layout.zero >= 2 and options.replicas > 1:
@@ -167,6 +170,11 @@ def _run_words(options: TrainOptions) -> list[str]:
     elif options.checkpointing == "selective":
         words.append("--recompute-activations")
     return words
+
+
+def _has_experts(options: TrainOptions) -> bool:
+    """Whether it is an MoE model, which Megatron-LM trains on tensor parallel ranks only with sequence parallel."""
+    return isinstance(options.shape, Transformer) and options.shape.experts is not None
 
 
 def _schedule_words(options: TrainOptions) -> list[str]:

@@ -78,14 +78,12 @@ class SimulatedColumns:
 
     def __init__(self, formulation: Formulation, risk: Risk) -> None:
         self._formulas, self._requests = formulation, [_request(one) for one in formulation.models]
-        self._headroom_factor = (
-            MIN_HEADROOM if risk == "low" else 1.0
-        )  # Simulated replicas sustain this multiple of their capacity.
+        # Simulated replicas sustain this multiple of their capacity.
+        self._headroom_factor = MIN_HEADROOM if risk == "low" else 1.0
         self._simulators = [Simulator(one, risk) for one in self._requests]
-        self._configurations: dict[
-            int, Configuration
-        ] = {}  # configuration of each column that is not simulated yet, by its index
-        self._simulated_replicas: dict[int, ReplicaCapacity] = {}  # replica of each column with a reduced capacity, as simulated
+        # By index of a column: its configuration until it is simulated, and its replica as simulated if its capacity was reduced.
+        self._configurations: dict[int, Configuration] = {}
+        self._simulated_replicas: dict[int, ReplicaCapacity] = {}
         self.formulation = self._with_bounds()
 
     def _with_bounds(self) -> Formulation:

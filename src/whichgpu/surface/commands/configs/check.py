@@ -5,7 +5,6 @@ from __future__ import annotations
 from whichgpu.api.request.configs import CheckRequest
 from whichgpu.api.workloads.check import CheckAnswer, CheckedGpu, check
 from whichgpu.base.messages import Language, msg
-from whichgpu.base.units import format_memory
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
@@ -20,10 +19,8 @@ def show(session: Session, answer: CheckAnswer) -> int:
         session.emit({"ok": answer.passed, **document(answer, session.language)})
         return 0 if answer.passed else 1
     session.say(msg("check.passed" if answer.passed else "check.failed", file=answer.file))
-    for row in answer.gpus:
-        if row.fits != "fits":
-            values = {"gpu": row.gpu_name, "need": format_memory(row.needed), "usable": format_memory(row.usable)}
-            session.say(msg("check.tight" if row.is_enough else "check.short", **values))
+    for message in (*answer.reasons, *answer.warnings):
+        session.say(message)
     text = session.language.text
     session.table([text(f"check.column.{name}") for name in COLUMNS], [_row(row, session.language) for row in answer.gpus])
     return 0 if answer.passed else 1

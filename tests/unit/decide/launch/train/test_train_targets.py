@@ -102,6 +102,7 @@ def test_deepspeed_s_batch_is_that_of_all_ranks(gpus: int, zero: int, micro: int
     product = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * gpus
     assert config["train_batch_size"] == product == run.batch
     assert config["zero_optimization"]["stage"] == zero
+    assert config["gradient_clipping"] == "auto"
     words = last_line("deepspeed", run)
     launcher = words[: words.index("train.py")]
     if run.nodes == 1:
@@ -176,6 +177,9 @@ def test_megatron_gets_the_model_s_sizes_in_documented_options() -> None:
     options = options_of(last_line("megatron", moe))
     assert (options["num-experts"], options["moe-router-topk"], options["expert-model-parallel-size"]) == ("8", "2", "4")
     assert {"sequence-parallel", "use-distributed-optimizer", "recompute-activations"} <= options.keys()
+    unasked = replace(moe, parallel=replace(layout, sp=False))
+    assert "sequence-parallel" in options_of(last_line("megatron", unasked))  # Megatron-LM refuses to train an MoE without it.
+    assert "sequence-parallel" not in options_of(last_line("megatron", replace(unasked, shape=RUN.shape)))
     assert (words["attention-dropout"], words["ckpt-format"]) == ("0.0", "fsdp_dtensor")
     assert options["moe-ffn-hidden-size"] == "14336"
     assert last_line("megatron", moe)[:2] == ["CUDA_DEVICE_MAX_CONNECTIONS=1", "torchrun"]  # needed by tensor parallel ranks
@@ -201,9 +205,10 @@ def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
     assert "--time" not in next(iter(train_files("slurm", TrainPlan(replace(RUN, max_seconds=None))).values()))
     [task] = train_files("skypilot", TrainPlan(RUN)).values()
     document: dict[str, Any] = yaml.safe_load(task)
-    assert document["resources"] == {"accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True}
-    [large] = train_files("skypilot", TrainPlan(replace(RUN, precision="amp-bf16"))).values()
-    assert yaml.safe_load(large)["resources"]["disk_size"] == 350  # weights and two checkpoints of 12 bytes per parameter
+    assert document["resources"] == {
+        "accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True, "network_tier": "best",
+        "disk_size": 450,  # weights and two checkpoints of 16 bytes per parameter
+    }  # fmt: skip
     assert document["envs"] == {"HF_TOKEN": ""}
     assert document["num_nodes"] == 2
     assert document["setup"].strip() == "pip install transformers accelerate"
