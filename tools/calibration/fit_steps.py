@@ -57,7 +57,6 @@ SPECIAL = {
     ("all", "step"): 0.2,
     ("all", "sequences"): 0.2,
     ("style", "step"): 1.5,
-    ("year", "step"): 0.3,  # a wider prior explained a whole GPU's errors by the host of the one year it was measured in
     ("engine", "step"): 1.0,
     ("style", "sequences"): 1.0,
     ("engine", "sequences"): 1.0,
