@@ -49,7 +49,7 @@ ACCEPTANCE = st.floats(0.01, 1)
 SPECULATIVE = st.builds(Speculative, st.just("draft"), st.just("llama-3.2-1b"), st.integers(1, 64), ACCEPTANCE) | st.builds(
     Speculative, st.sampled_from(["mtp", "eagle", "ngram"]), st.just(""), st.integers(1, 64), ACCEPTANCE
 )
-OFFLOADS = st.sampled_from([Offload(experts=True), Offload(automatic=True), Offload(layers=7)])
+OFFLOADS = st.sampled_from([Offload(experts=True), Offload(experts=True, layers=3), Offload(automatic=True), Offload(layers=7)])
 
 
 def values(kind: ValueKind) -> st.SearchStrategy[Any]:

@@ -134,7 +134,7 @@ def _with_megatron_options(workload: Workload, fields_set: Collection[str]) -> W
 def with_automatic_offload(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Workload:
     """Return a request whose offload is automatic with as little in host memory as makes it fit.
 
-    That is nothing, the experts, or layers; of a diffusion model nothing or the parts that do not run.
+    That is nothing, experts, or layers; of a diffusion model nothing or the parts that do not run.
     """
     parts = pipeline_of(workload, shape) is not None
     if workload.offload is None or not workload.offload.automatic or workload.training:
@@ -151,13 +151,17 @@ def with_automatic_offload(workload: Workload, shape: Shape, gpu: Gpu, memory: M
         return replace(workload, offload=None)
     if not isinstance(shape, Transformer):
         return replace(workload, offload=Offload(parts=True))
-    if shape.experts and fits(Offload(experts=True)):
-        return replace(workload, offload=Offload(experts=True))
-    low, high = 1, shape.layers  # fewest layers in host memory, found by bisection
-    while low < high:
+    return replace(workload, offload=fewest_on_host(shape, fits))
+
+
+def fewest_on_host(shape: Transformer, fits: Callable[[Offload], bool]) -> Offload:
+    """Return the fewest layers whose experts must lie in host memory; whole layers if there are none or they do not suffice."""
+    experts = shape.experts is not None and fits(Offload(experts=True))
+    low, high = 1, shape.layers
+    while low < high:  # bisection
         middle = (low + high) // 2
-        low, high = (low, middle) if fits(Offload(layers=middle)) else (middle + 1, high)
-    return replace(workload, offload=Offload(layers=low))
+        low, high = (low, middle) if fits(Offload(experts=experts, layers=middle)) else (middle + 1, high)
+    return Offload(experts=True) if experts and low == shape.layers else Offload(experts=experts, layers=low)
 
 
 def unsupported_dtype(gpu: Gpu, workload: Workload) -> str | None:

@@ -13,7 +13,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict, fit, required_memory, verdict
+from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict, fewest_on_host, fit, required_memory, verdict
 from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.denoisers import pipeline_of
 from whichgpu.workload.shapes import Shape, Transformer
@@ -160,15 +160,11 @@ def _offload(problem: FitProblem) -> Iterator[Workload]:
     hosted = engine_record(workload.engine, workload.year).splits_layers and workload.offload is None
     if workload.training or not hosted or not isinstance(shape, Transformer):
         return
-    if shape.experts:
-        yield replace(workload, offload=Offload(experts=True))
-        return
-    low, high = 1, shape.layers
-    while low < high:
-        middle = (low + high) // 2
-        fits = problem.need(replace(workload, offload=Offload(layers=middle))).high <= problem.usable
-        low, high = (low, middle) if fits else (middle + 1, high)
-    yield replace(workload, offload=Offload(layers=low))
+
+    def fits(offload: Offload) -> bool:
+        return problem.need(replace(workload, offload=offload)).high <= problem.usable
+
+    yield replace(workload, offload=fewest_on_host(shape, fits))
 
 
 def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
@@ -264,7 +260,8 @@ def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
         offload = change["offload"]
         if offload.parts:
             return msg("remedy.offload-parts")
-        return msg("remedy.offload-experts") if offload.experts else msg("remedy.offload-layers", layers=offload.layers)
+        kind = ("some-experts" if offload.layers else "experts") if offload.experts else "layers"
+        return msg(f"remedy.offload-{kind}", layers=offload.layers)
     return msg(f"remedy.{id}", **change)
 
 

@@ -124,6 +124,20 @@ def own_name(config: Mapping[str, Any]) -> str:
     return "config"
 
 
+def stated_config(model: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the config.json that a request names by its content, path, folder or repository; None for other models."""
+    if isinstance(model, Mapping):
+        return model
+    name = model.strip()
+    if name.startswith("hf:"):
+        from whichgpu.workload.model_files.hub import hub_config
+
+        return hub_config(name.removeprefix("hf:"))
+    path = Path(os.path.expanduser(name))
+    path = path if path.name == "config.json" else path / "config.json"
+    return read_config(path) if os.path.isfile(path) else None
+
+
 def built_in(name: str, catalog: Catalog) -> Model | None:
     """Return the built-in model of a name, None if there is none; raise if the name means several."""
     by_name, by_key = _models_by_name(catalog)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.launch.from_answers import candidate_plan, estimate_plan, fit_plan, fleet_plan
+from whichgpu.api.launch.jobs import fleet_job_files
 from whichgpu.api.launch.pictures import diffusion_shape, picture_plan
 from whichgpu.api.launch.training import training_plan
 from whichgpu.api.request.load import EstimateRequest
@@ -32,7 +33,8 @@ def with_launch_files(answer: Answer, request: Mapping[str, Any], context: Conte
     target = read(EstimateRequest, request, context.spell, ("emit",))["emit"]
     if isinstance(answer, PlanAnswer):
         _check(target, targets(), "serve", "a fleet", "hint.emit-task")
-        return replace(answer, emitted=launch_files(target, fleet_plan(answer)))
+        replicas = launch_files(target, fleet_plan(answer)) if answer.groups else {}
+        return replace(answer, emitted=replicas | fleet_job_files(target, answer, context))
     if not isinstance(answer, RecommendAnswer | FitAnswer) and answer.request["gpu"] is None:
         raise UsageError("emit-gpu", msg("error.emit-gpu", target=target), msg("hint.emit-gpu"))
     if answer.request["model"] is None:  # A recommendation for a mix of models.

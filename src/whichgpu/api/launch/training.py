@@ -11,16 +11,21 @@ from whichgpu.api.launch.from_answers import chosen_values, figure_text, fitting
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.fit import FitAnswer
 from whichgpu.base.units import format_memory
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.find import find_gpus
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.launch.models import file_name, pytorch_image
 from whichgpu.decide.launch.train.base_checkpoint import training_checkpoint
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
+from whichgpu.decide.launch.train.rotary import config_rotary
 from whichgpu.decide.work import Work, work_of
 from whichgpu.price.run import STARTUP
 from whichgpu.workload.defaults import from_echo
+from whichgpu.workload.models import stated_config
 from whichgpu.workload.parallel import Parallel
 from whichgpu.workload.tasks import TASK_TRAITS
+
+PURE_HALF = ("bf16", "fp16")  # Precisions in which plain PyTorch trains without fp32 weights.
 
 
 def training_plan(answer: FitAnswer | EstimateAnswer | RecommendAnswer, context: Context) -> TrainPlan | None:
@@ -107,6 +112,8 @@ def _options(echo: Mapping[str, Any], context: Context, **values: Any) -> TrainO
         "steps": None if work.assumed else _steps(echo, work),
         "is_finetuning": is_finetuning,
         "base_model": checkpoint.base,
+        "rotary": config_rotary(config) if (config := stated_config(echo["model"])) else None,
+        "has_main_weights": _has_main_weights(echo),
     }
     values["gpu"] = variant.id
     return TrainOptions(**(defaults | {name: value for name, value in values.items() if value is not None}))
@@ -123,3 +130,8 @@ def _steps(echo: Mapping[str, Any], work: Work) -> int | None:
         return int(echo["steps"])
     sample = float(echo["seq_in"] or 1) if work.unit == "tokens" else 1.0
     return max(1, ceil(work.amount / (echo["batch"] * sample))) if work.amount else None
+
+
+def _has_main_weights(echo: Mapping[str, Any]) -> bool:
+    """Whether the estimate counts fp32 weights beside 16-bit ones, or trains in a precision without such weights."""
+    return echo["precision"] not in PURE_HALF or engine_record(echo["engine"], echo["year"]).training.main_weights

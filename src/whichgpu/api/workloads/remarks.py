@@ -48,8 +48,15 @@ def decoding_notes(workload: Workload, shape: Shape) -> tuple[Message, ...]:
         return (msg("note.offload-parts"),)
     if offload is None or offload.automatic or workload.training or not isinstance(shape, Transformer):
         return ()
-    id = "note.offload-experts" if offload.experts else "note.offload-layers"
-    return (msg(id, layers=min(offload.layers, shape.layers), all=shape.layers, speed=f"{HOST_BANDWIDTH / 1e9:.0f}"),)
+    kind = ("some-experts" if offload.layers else "experts") if offload.experts else "layers"
+    return (
+        msg(
+            f"note.offload-{kind}",
+            layers=min(offload.layers, shape.layers),
+            all=shape.layers,
+            speed=f"{HOST_BANDWIDTH / 1e9:.0f}",
+        ),
+    )
 
 
 def remarks(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:

@@ -144,6 +144,7 @@ class TrainingTraits(RecordSection, frozen=True):
     """How an engine's own training code differs from a plain PyTorch loop over a model of the transformers library."""
 
     megatron: bool = False  # layouts of tensor and pipeline ranks run in Megatron, whose recipes shard optimizer and sequences
+    main_weights: bool = False  # 16-bit weights are trained with fp32 main weights, optimizer states and gradients beside them
     ties_head: bool = True  # a tied output head shares the embedding's tensor
     compiles_head: bool = True  # a compiled step compiles the output head with the loss
     fp32_logits: bool = False  # logits of all tokens are converted to fp32 before the loss

@@ -27,6 +27,8 @@ TOKEN_VARIABLE = {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": "hf-toke
 FILES_MOUNT = f'--volume="$PWD:{FOLDER}"'
 FOLDER_MOUNT = f"{FILES_MOUNT} --workdir={FOLDER}"
 
+# Controller of LeaderWorkerSets (https://lws.sigs.k8s.io/docs/installation, 2026-11-18).
+CONTROLLER = "https://github.com/kubernetes-sigs/lws/releases/download/v0.9.0/manifests.yaml"
 # Ranks of a node exchange data in shared memory.
 SHARED_MEMORY = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 SHARED_MEMORY_MOUNT = {"name": "shm", "mountPath": "/dev/shm"}
@@ -98,6 +100,13 @@ def volume_note(options: LaunchOptions, engine: str) -> list[str]:
     """Return what to add to a manifest of an engine that reads its weights from a file."""
     serve = engine_record(engine).serve
     return [f"Volume: add one with {model_argument(options, serve)} at {FOLDER}."] if serve.reads_gguf else []
+
+
+def controller_note(options: LaunchOptions) -> list[str]:
+    """Return how to install the controller of LeaderWorkerSets, which clusters lack at first; nothing for one node."""
+    if options.nodes == 1:
+        return []
+    return [f"Once a cluster, for the kind LeaderWorkerSet: kubectl apply --server-side -f {CONTROLLER}"]
 
 
 def kubernetes_manifests(options: LaunchOptions, engine: str, karpenter: bool = False) -> list[dict[str, Any]]:

@@ -52,6 +52,9 @@ from whichgpu.decide.launch.text import (
 
 Files = dict[str, str]
 OUTPUT_GIB = 100  # volume for what a job writes (assumed)
+# SkyPilot: minutes without a job after which a cluster ends; clouds whose machines it can stop and start again with their disks
+# (https://docs.skypilot.co/en/latest/reference/auto-stop.html, 2026-11-18; others may, these do); variable with a bucket's name.
+IDLE_MINUTES, STOPPING_CLOUDS, BUCKET = 10, ("aws", "azure", "gcp"), "BUCKET"
 
 
 class LaunchJob(msgspec.Struct, frozen=True):
@@ -125,23 +128,22 @@ def _slurm(job: LaunchJob) -> Files:
 
 
 def _skypilot(job: LaunchJob) -> Files:
+    """Return a task whose cluster ends by itself; what it writes stays on the cluster's stopped disk, or in a bucket."""
     address = 'HEAD_ADDRESS=$(echo "$SKYPILOT_NODE_IPS" | head -n 1); ' if job.has_nodes else ""
     task = {
         "name": job.name,
-        "resources": sky_resources(job.place, job.disk_gb) | _sky_image(job),
+        "resources": sky_resources(job.place, job.disk_gb) | _sky_image(job) | {"autostop": _sky_end(job)},
         **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
-        **({"envs": {TOKEN: ""}} if job.is_gated else {}),
+        **({"envs": envs} if (envs := _sky_envs(job)) else {}),
         **({"workdir": "."} if job.own_files else {}),
-        **({"file_mounts": {f"~/sky_workdir/{name}": f"./{name}" for name in job.inputs}} if job.inputs else {}),
+        **({"file_mounts": mounts} if (mounts := _sky_mounts(job)) else {}),
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
     }
     notes = [*_own_inputs(job), *job.token_notes(f"--env {TOKEN}"), *_results(job), *region_notes("skypilot", job.place)]
     notes += network_note(job.place, SKY_NETWORK)
     if job.place.is_spot:
-        notes.append(
-            f"Spot: sky jobs launch starts it again when it is interrupted; mount a bucket at {job.output or 'its folder'}."
-        )
+        notes.append("Spot: sky jobs launch in place of sky launch starts it again when it is interrupted.")
     return {f"{job.name}.yaml": _head(job, *notes) + yaml(task)}
 
 
@@ -150,11 +152,42 @@ def _own_inputs(job: LaunchJob) -> list[str]:
     return [f"Write {', '.join(job.inputs)} in the folder where you start it."] if job.inputs else []
 
 
+def _needs_bucket(job: LaunchJob) -> bool:
+    """Whether results must be in a bucket: several nodes each have a part of them, and some machines cannot be stopped."""
+    return bool(job.output) and (job.has_nodes or job.place.is_spot or job.place.provider not in STOPPING_CLOUDS)
+
+
+def _sky_envs(job: LaunchJob) -> dict[str, str]:
+    return ({TOKEN: ""} if job.is_gated else {}) | ({BUCKET: ""} if _needs_bucket(job) else {})
+
+
+def _sky_mounts(job: LaunchJob) -> dict[str, Any]:
+    """Return the files of the user, and the bucket in which all nodes write."""
+    mounts: dict[str, Any] = {f"~/sky_workdir/{name}": f"./{name}" for name in job.inputs}
+    bucket = {"name": f"${{{BUCKET}}}", "mode": "MOUNT_CACHED"}
+    return mounts | ({f"~/sky_workdir/{job.output}": bucket} if _needs_bucket(job) else {})
+
+
+def _sky_end(job: LaunchJob) -> dict[str, Any]:
+    """Return when an idle cluster ends: it is stopped with its disks if these have results, else deleted."""
+    return {"idle_minutes": IDLE_MINUTES} | ({} if job.output and not _needs_bucket(job) else {"down": True})
+
+
 def _results(job: LaunchJob) -> list[str]:
-    """Return how to start a job with SkyPilot and to fetch what it writes."""
+    """Return how to start a job with SkyPilot, and where what it writes is afterwards."""
+    end = f"{IDLE_MINUTES} minutes after the job the cluster"
     if not job.output:
-        return []
-    return [f"Start and fetch: sky launch -c {job.name} {job.name}.yaml && rsync -a {job.name}:sky_workdir/{job.output} ."]
+        return [f"End: {end} is deleted."]
+    start = f"sky launch -c {job.name} {job.name}.yaml"
+    if not _needs_bucket(job):
+        return [
+            f"Start and fetch: {start} && rsync -a {job.name}:sky_workdir/{job.output} .",
+            f"End: {end} is stopped; sky start {job.name} gives its disk back, sky down {job.name} deletes it.",
+        ]
+    return [
+        f"Start: {start} --env {BUCKET}=… with the name of a bucket, which is made if you have none of that name.",
+        f"End: {end} is deleted; what every node wrote to {job.output}/ is in the bucket.",
+    ]
 
 
 def _sky_image(job: LaunchJob) -> dict[str, str]:

@@ -21,7 +21,7 @@ from whichgpu.decide.launch.clusters import (
     node_class_note,
     placement_note,
 )
-from whichgpu.decide.launch.containers import docker_line, kubernetes_manifests, slurm_script, volume_note
+from whichgpu.decide.launch.containers import controller_note, docker_line, kubernetes_manifests, slurm_script, volume_note
 from whichgpu.decide.launch.disk import weights_disk_gb
 from whichgpu.decide.launch.engine_lines.ollama import ollama_code, ollama_notes
 from whichgpu.decide.launch.engine_lines.quantised_checkpoint import ENGINES as QUANTISED_ENGINES
@@ -138,6 +138,7 @@ def _kubernetes_manifests(plan: LaunchPlan, karpenter: bool = False) -> Files:
             *serve_notes(one, engine),
             *volume_note(one, engine),
             *_token_notes(engine, SECRET_COMMAND),
+            *controller_note(one),
             *placement_note(one.placement),
             *network_note(one.placement, POD_NETWORK),
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from whichgpu.price.run import RunSettings
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.spelling import fill_defaults, from_texts
 from whichgpu.workload.traces.reader import cached_trace
+from whichgpu.workload.workload import KINDS
 
 DEFAULT_HEADROOM = 0.15  # Share of replicas' time kept free unless the user states another (assumed).
 CHANGE_COST = 0.1  # Weight of adding or removing one GPU, in US dollars per hour: 5% of two dollars per GPU hour (assumed).
@@ -63,11 +64,12 @@ class PlanSources(msgspec.Struct, frozen=True):
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
-    """A training or batch job to plan: its name, its workload with defaults filled in, and its deadline in seconds."""
+    """A training or batch job to plan: its workload with defaults filled in, deadline in seconds, and fields as stated."""
 
     name: str
     request: WorkloadRequest
     deadline: float
+    fields: Mapping[str, str]
 
 
 class PlanInputs(msgspec.Struct, frozen=True):
@@ -168,7 +170,8 @@ def _planned_job(job: RequestedJob, lookups: LookupCache) -> PlannedJob:
     shape = lookups.shape_for(spelled.workload)
     stated = spelled.user_fields | ({"batch"} if spelled.workload.steps is not None else frozenset())
     workload = fill_defaults(spelled.workload, shape, stated)
-    return PlannedJob(job.name, WorkloadRequest(workload, stated, shape, lookups.calibration, spelled.workload), job.deadline)
+    request = WorkloadRequest(workload, stated, shape, lookups.calibration, spelled.workload)
+    return PlannedJob(job.name, request, job.deadline, job.fields)
 
 
 def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply | Refusal:
@@ -268,8 +271,24 @@ def _program_job(one: PlannedJob, gpu_pools: Sequence[GpuPool], run_settings: Ru
     groups = [Group(gpu_pools[at].gpu, gpu_pools[at].gpus_per_job, 1, gpu_pools[at].fabric) for at in places]
     work = work_of(one.request.workload, one.request.shape, None)
     hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)
+    requests: list[Mapping[str, Any]] = [{} for _ in gpu_pools]
     for place, group, best in zip(places, groups, best_configurations(one.request, groups), strict=True):
         if isinstance(best, Configuration) and work.amount is not None:
             wall[place] = work.amount / best.rate / 3600.0 + run_settings.startup / 3600.0
             hours[place] = wall[place] * (group.gpus if gpu_pools[place].owned else 1)  # An owned pool's machine is one GPU.
-    return Job(one.name, hours, wall, one.deadline / 3600.0, divisible=one.request.workload.traits.offline)
+            requests[place] = _job_request(one, group, best)
+    return Job(one.name, hours, wall, one.deadline / 3600.0, one.request.workload.traits.offline, tuple(requests))
+
+
+def _job_request(one: PlannedJob, group: Group, best: Configuration) -> dict[str, Any]:
+    """Return the request of `estimate` that has a job's time on a group of GPUs, in the layout chosen there."""
+    training = {"micro_batch": best.micro_batch, "accumulation": best.accumulation, "checkpointing": best.checkpointing}
+    return {
+        **one.fields,
+        "gpu": group.gpu.id,
+        "gpus": group.gpus,
+        "precision": best.precision,
+        "parallel": KINDS["parallel"].write_text(best.parallel),
+        "batch": best.batch,
+        **(training if one.request.workload.training else {}),
+    }

@@ -123,6 +123,7 @@ class JobRow(msgspec.Struct, frozen=True):
     region: str = ""
     price_observed_at: str = ""
     cost_per_hour: Money | None = None  # its part of the bill per average hour; it runs once in the horizon
+    request: dict[str, Any] = msgspec.field(default_factory=dict)  # request of `estimate` for it, in the layout chosen
 
 
 class CurvePoint(msgspec.Struct, frozen=True):

@@ -255,6 +255,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
                         deadline_hours=job.window,
                         cost=money(cost, self.currency),
                         cost_per_hour=money(cost / problem.horizon, self.currency),
+                        request=dict(job.requests[p]),
                     )
                 )
         return tuple(rows)

@@ -16,8 +16,8 @@ from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.memory.dispatch import check_training, estimate_memory
 from whichgpu.estimate.memory.overhead import context_bytes, kernel_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
-from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
+from whichgpu.estimate.memory.training.operators import ElementWidths
+from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts, element_widths
 from whichgpu.workload.layer_pattern import LayerParts, layer_counts
 from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
@@ -45,7 +45,7 @@ class LayoutMemory:
 
     @property
     def _widths(self) -> ElementWidths:
-        return WIDTHS[self.workload.precision or "bf16"]
+        return element_widths(self.workload)
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
         """Return the bytes required on one GPU for each micro-batch size (`micro`) with its number of accumulation rounds."""
@@ -79,7 +79,8 @@ class LayoutMemory:
         """Return the bytes at the end of the backward pass, when all gradients are allocated."""
         base, by_layer, _, _ = lines
         parts = np.maximum(base + by_layer * layers, 0.0)
-        parts[PART_INDEX["gradients"]] = parts[PART_INDEX[self._trained]]
+        if not self._widths.main_gradient:
+            parts[PART_INDEX["gradients"]] = parts[PART_INDEX[self._trained]]
         parts[PART_INDEX["temporary"]] = parts[PART_INDEX["activations"]] = 0.0
         return float(_after_zero(parts[:, None], parallel, self._gathered_bytes(lines, parallel)).sum())
 
@@ -102,6 +103,8 @@ class LayoutMemory:
 
     def _with_accumulated_gradients(self, lines: Lines) -> Lines:
         """Return the linear memory model (`Lines`) with gradients of earlier accumulation rounds allocated throughout."""
+        if self._widths.main_gradient:  # They are in the model already.
+            return lines
         base, by_layer = (line.copy() for line in lines[:2])
         for line in (base, by_layer):
             line[PART_INDEX["gradients"]] += line[PART_INDEX[self._trained]]

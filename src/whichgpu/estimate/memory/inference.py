@@ -172,7 +172,7 @@ def host_weight_bytes(offload: Offload, shape: Transformer, precision: str) -> i
     """Return the bytes of a model's weights that lie in host memory."""
     weights = split_weights(shape, precision)
     if offload.experts:
-        return weights.experts
+        return int(weights.experts * offload.expert_share(shape))
     layers = weights.total - weights.embedding - weights.head
     return layers * min(offload.layers, shape.layers) // shape.layers
 
@@ -191,7 +191,7 @@ def _cache(case: InferenceCase) -> int:
         return 0
     whole = _whole_cache(case)
     offload = case.workload.offload
-    if offload and offload.layers and case.memory.embedding_on_host:  # llama.cpp keeps the cache where the layer is.
+    if offload and offload.whole_layers and case.memory.embedding_on_host:  # llama.cpp keeps the cache where the layer is.
         return whole * max(0, case.shape.layers - offload.layers) // case.shape.layers
     return whole
 

@@ -28,7 +28,7 @@ MODEL_OPTIONS = ("--model", "--model-path", "-m")
 _SWITCH = re.compile(r"--(enable|disable|no|trust|enforce|skip|use|headless|allow|return|async)\b.*")
 _HALF = {"half": "fp16", "float": "fp32"}
 IGNORED_VALUES = ("auto", "")
-EXPERTS_ON_HOST, LAYERS_ON_GPUS = "--cpu-moe", "--n-gpu-layers"  # of llama.cpp
+EXPERTS_ON_HOST, EXPERT_LAYERS_ON_HOST, LAYERS_ON_GPUS = "--cpu-moe", "--n-cpu-moe", "--n-gpu-layers"  # of llama.cpp
 AUTOMATIC = ("-1",)  # vLLM and SGLang choose a length or a number of sequences themselves.
 
 
@@ -150,7 +150,7 @@ def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> Con
     if context and serve.context_of_all:
         context //= sequences or 1
     fields |= _layout(serve, read) | speculative_of(serve, read.text, read.leave)
-    fields |= {"offload": {"experts": "host"}} if "experts" in serve.offload and read.switch(EXPERTS_ON_HOST) else {}
+    fields |= _experts_on_host(serve, read)
     return ConfigWorkload(
         engine,
         fields,
@@ -162,6 +162,16 @@ def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> Con
         tuple(read.unread(serve)),
         tuple(read.invalid.values()),
     )
+
+
+def _experts_on_host(serve: ServeCommand, read: _ReadOptions) -> dict[str, Any]:
+    """Return the experts in host memory, of an engine that places those of all layers or of the first ones there."""
+    if "some_experts" not in serve.offload:
+        return {}
+    if read.switch(EXPERTS_ON_HOST):
+        return {"offload": {"experts": "host"}}
+    layers = read.whole(EXPERT_LAYERS_ON_HOST, ("0",))
+    return {"offload": {"experts": layers}} if layers else {}
 
 
 def _of_each(total: int | None, ranks: int) -> int | None:

@@ -109,7 +109,7 @@ def test_texts_of_several_lines_are_read_back(text: str) -> None:
 def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> None:
     large = replace(TRAINING, is_gated=True, disk_gb=1100, output="output", output_gib=900)
     sky, dstack = (yaml.safe_load(next(iter(job_files(target, large).values()))) for target in ("skypilot", "dstack"))
-    assert (sky["envs"], sky["resources"]["disk_size"]) == ({"HF_TOKEN": ""}, 1100)
+    assert (sky["envs"]["HF_TOKEN"], sky["resources"]["disk_size"]) == ("", 1100)
     assert (dstack["env"], dstack["resources"]["disk"]) == (["HF_TOKEN="], "1100GB..")
     assert dstack["resources"]["shm_size"] == "16GB"
     assert documents("kubernetes", large)["PersistentVolumeClaim"]["spec"]["resources"]["requests"] == {"storage": "900Gi"}
@@ -126,3 +126,23 @@ def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> N
         assert "2 nodes need RDMA" in next(iter(job_files(target, TRAINING).values()))
         assert "RDMA" not in next(iter(job_files(target, PICTURES).values()))
     assert "disk_size" not in small["resources"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "provider", "is_spot", "has_bucket"),
+    [(1, "aws", False, False), (2, "aws", False, True), (1, "aws", True, True), (1, "runpod", False, True)],
+)
+def test_skypilot_ends_clusters_and_keeps_what_every_node_wrote(
+    nodes: int, provider: str, is_spot: bool, has_bucket: bool
+) -> None:
+    place = replace(AWS, nodes=nodes, provider=provider, is_spot=is_spot)
+    [text] = job_files("skypilot", replace(PICTURES, place=place)).values()
+    task = yaml.safe_load(text)
+    assert task["resources"]["autostop"] == {"idle_minutes": 10} | ({"down": True} if has_bucket else {})
+    bucket = {"~/sky_workdir/output": {"name": "${BUCKET}", "mode": "MOUNT_CACHED"}}
+    assert task.get("file_mounts") == (bucket if has_bucket else None)
+    assert ("--env BUCKET=…" in text, "rsync" in text, "BUCKET" in task.get("envs", {})) == (
+        has_bucket,
+        not has_bucket,
+        has_bucket,
+    )

@@ -55,7 +55,7 @@ DOCUMENTED: dict[str, dict[str, type | tuple[str, ...] | None]] = {
         "--host": TEXT, "--extra_llm_api_options": TEXT,
     },
     "llama.cpp": {
-        "--model": TEXT, "--n-gpu-layers": INT, "--cpu-moe": None,
+        "--model": TEXT, "--n-gpu-layers": INT, "--cpu-moe": None, "--n-cpu-moe": INT,
         "--split-mode": ("none", "layer", "row"), "-np": INT, "--ctx-size": INT,
         "--ubatch-size": INT, "--cache-type-k": ("f32", "f16", "bf16", "q8_0", "q4_0"),
         "--cache-type-v": ("f32", "f16", "bf16", "q8_0", "q4_0"), "--flash-attn": ("on", "off", "auto"),
@@ -140,7 +140,7 @@ launches = st.builds(
     kv_dtype=st.sampled_from([None, "bf16", "fp16", "fp8", "int8", "f16", "q8_0"]),
     is_embedding=st.booleans(),
     layers=st.just(32),
-    offload=st.none() | st.builds(Offload, layers=st.integers(1, 40)) | st.just(Offload(experts=True)),
+    offload=st.none() | st.builds(Offload, layers=st.integers(1, 40)) | st.builds(Offload, st.just(True), st.integers(0, 40)),
     speculative=st.none() | st.builds(Speculative, st.sampled_from(sorted(METHODS)), st.just("a/draft"), st.integers(1, 64)),
 )
 

@@ -198,6 +198,7 @@ def test_pods_are_placed_on_the_machines_of_the_offer(changes: dict[str, Any], l
 
 def test_kubernetes_sends_requests_to_pods_that_are_ready_and_to_leaders_only() -> None:
     [text] = launch_files("kubernetes", LaunchPlan((HINT,), "vllm")).values()
+    assert "kubectl apply" not in text
     replicas, service = yaml.safe_load_all(text)
     pod = replicas["spec"]["template"]
     assert (replicas["kind"], replicas["spec"]["replicas"]) == ("Deployment", 3)
@@ -206,6 +207,7 @@ def test_kubernetes_sends_requests_to_pods_that_are_ready_and_to_leaders_only() 
     assert container["readinessProbe"] == {"httpGet": {"path": "/health", "port": 8000}}
     assert container["env"][0]["valueFrom"]["secretKeyRef"]["optional"]
     [text] = launch_files("kubernetes", LaunchPlan((replace(HINT, nodes=2),), "vllm")).values()
+    assert "kubectl apply --server-side -f https://github.com/kubernetes-sigs/lws/" in text  # Clusters lack this kind at first.
     replicas, service = yaml.safe_load_all(text)
     size = replicas["spec"]["leaderWorkerTemplate"]["size"]
     assert (replicas["kind"], replicas["spec"]["replicas"], size) == ("LeaderWorkerSet", 3, 2)

@@ -7,10 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.group.collectives import Communicator
 from whichgpu.estimate.group.expert_exchange import ExpertExchange, exchange_cost, once_per_node_cost
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.layout_memory import LayoutMemory
 from whichgpu.estimate.group.traffic import step_collectives
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.training.transformer import allocated_parts
 from whichgpu.estimate.time.curves.evaluate import operator_seconds
 from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
 from whichgpu.estimate.time.lower import lower
@@ -105,3 +109,15 @@ def test_an_odd_number_of_tokens_per_expert_misaligns_nothing() -> None:
     )
     seconds = operator_seconds([even, odd], columns).seconds[0, :, 0]
     assert seconds[1] == pytest.approx(seconds[0], rel=0.02)
+
+
+def test_megatron_keeps_fp32_weights_states_and_gradients_beside_16_bit_weights() -> None:
+    layout = Parallel(tp=2)
+    parameters = allocated_parts(replace(WORK, precision="bf16", parallel=layout), SMALL)["weights"] / 2
+    for engine, width in (("ngc", 18), ("pytorch", 8)):
+        work = replace(WORK, engine=engine, precision="bf16", parallel=layout)
+        parts = allocated_parts(work, SMALL)
+        assert sum(parts[name] for name in ("weights", "gradients", "optimizer")) / parameters == pytest.approx(width, rel=0.01)
+        exact = required_memory(estimate_memory(replace(work, micro_batch=4, batch=8, gpus=2), SMALL), work).value
+        screened = LayoutMemory(work, SMALL).of(layout, "none", np.array([4.0]), np.array([2.0])).item()
+        assert screened == pytest.approx(exact, rel=0.1)

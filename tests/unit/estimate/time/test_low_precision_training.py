@@ -38,9 +38,11 @@ def test_only_projections_are_quantised() -> None:
 
 def test_master_weights_and_quantised_copies_take_memory() -> None:
     """Twelve bytes per parameter of optimizer state instead of four; saved inputs of GEMMs have one byte."""
-    estimates = (estimate_memory(_step(name), LLAMA, None) for name in ("fp8", "bf16"))
-    quantised, plain = ({name: part.value for name, part in one.parts.items()} for one in estimates)
+    steps = (_step("fp8"), replace(_step("bf16"), engine="pytorch"), _step("bf16"))
+    estimates = (estimate_memory(one, LLAMA, None) for one in steps)
+    quantised, plain, megatron = ({name: part.value for name, part in one.parts.items()} for one in estimates)
     assert quantised["optimizer"] == pytest.approx(3 * plain["optimizer"], rel=0.01)
+    assert quantised["optimizer"] == megatron["optimizer"]  # Megatron has master weights in bf16, too.
     assert 1.5 < quantised["weights"] / plain["weights"] < 2.0
     assert quantised["activations"] < plain["activations"]
 

@@ -81,6 +81,11 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
             None,
         ),
         (
+            "llama-server -m b-Q8_0.gguf -ncmoe 12 -c 4096",
+            {"model": "b", "engine": "llama.cpp", "gpus": 1, "precision": "q8_0", "offload": {"experts": 12}},
+            4096,
+        ),
+        (
             "llama-server -m b-Q8_0.gguf -cmoe -c 4096",
             {"model": "b", "engine": "llama.cpp", "gpus": 1, "precision": "q8_0", "offload": {"experts": "host"}},
             4096,

@@ -35,7 +35,7 @@ def ollama_notes(options: LaunchOptions) -> list[str]:
     file_type = GGUF_TYPES.get(options.dtype, options.dtype)
     notes = [f"Weights: {options.model} in {file_type}, as the GGUF file that FROM names, or a model of Ollama's library there."]
     notes.append(f"When the server runs: ollama create {options.group} -f {_file(options)} && ollama run {options.group}")
-    if options.offload and options.offload.layers:
+    if options.offload and options.offload.whole_layers:
         notes += offload_notes(options, engine_record("llama.cpp"))
     elif options.offload and options.offload.experts:
         notes.append("Experts in host memory: Ollama has no setting for it, it keeps whole layers there.")
@@ -51,6 +51,6 @@ def _modelfile(options: LaunchOptions) -> list[str]:
     """Return the lines of the Modelfile; a line break in a name must not begin another."""
     weights = model_argument(options, engine_record("llama.cpp").serve)
     lines = [f"FROM ./{' '.join(weights.removeprefix('./').split())}"]
-    if options.offload and options.offload.layers:
+    if options.offload and options.offload.whole_layers:
         lines.append(f"PARAMETER num_gpu {gpu_layers(options)}")
     return lines

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from whichgpu.decide.launch.train.options import TrainOptions
+from whichgpu.decide.launch.train.rotary import Rotary, known_rotary
 from whichgpu.workload.layer_pattern import layer_parts
 from whichgpu.workload.shapes import Transformer
 
 RELEASE = "Megatron-LM core 0.15"
 SCRIPT = "pretrain_gpt.py"
 FOLDER = "Megatron-LM"
+# Nodes may start in one shared folder at once: each clones into a folder of its own, and the first to finish gives it the name.
 SETUP = (
-    f"[ -d {FOLDER} ] || git clone --depth 1 --branch core_v0.15.0 https://github.com/NVIDIA/Megatron-LM {FOLDER}"
+    f"{{ [ -d {FOLDER} ] || {{ CLONE=$(mktemp -d -p . {FOLDER}.XXXXXX)"
+    ' && git clone --depth 1 --branch core_v0.15.0 https://github.com/NVIDIA/Megatron-LM "$CLONE" && chmod 755 "$CLONE"'
+    f' && {{ mv -T "$CLONE" {FOLDER} || rm -rf "$CLONE"; }}; }}; }}'
     " && PIP_CONSTRAINT= pip install transformers"  # for the tokenizer; the container's own constraints exclude it
 )
 # Container with Transformer Engine that Megatron Core's installation guide names
@@ -25,39 +27,18 @@ LACKS = (
 )
 ACTIVATIONS = {True: ("silu",), False: ("gelu", "gelu_tanh")}  # of MLPs with and without a gate
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}  # by ZeRO stage
+# Arguments of each precision that an estimate may have; 16-bit weights always have fp32 main weights, states and gradients.
+PRECISIONS = {
+    "fp32": (), "fp32-default": (), "tf32": (), "amp-bf16": ("--bf16",), "bf16": ("--bf16",),
+    **dict.fromkeys(("amp-fp16", "fp16"), ("--fp16", "--accumulate-allreduce-grads-in-fp32")),
+    "fp8": ("--bf16", "--fp8-format=hybrid"),
+}  # fmt: skip
 OPTIMIZERS = {"sgd": "sgd", "sgd-momentum": "sgd", "adamw": "adam", "adam": "adam"}
 DATA, SAVED, WEIGHTS = "data/tokens_text_document", "checkpoints", "weights"  # Files and folders of the user.
 SAVE_INTERVAL = 500  # steps between checkpoints
 # Peak learning rates: Llama 3's for 8B parameters (arXiv 2407.21783, table 3), and a usual one of fine-tuning (assumed).
 LEARNING_RATE, FINETUNING_RATE = 3e-4, 1e-5
 TRIAL_STEPS = 100  # of a run whose length is unknown
-
-
-class Rotary(NamedTuple):
-    """Base of rotary embeddings, and the factor by which Llama 3.1 and later scale them (0 if they do not)."""
-
-    base: int
-    scaling: int = 0
-
-
-# `rope_theta` and `rope_scaling` by `model_type`, vocabulary, longest context and tied embeddings. Assumed: as the configs on
-# https://huggingface.co of meta-llama, Qwen and mistralai have them, but not looked up there.
-ROTARY = {
-    ("llama", 128256, 8192, False): Rotary(500_000),
-    ("llama", 128256, 131072, False): Rotary(500_000, 8),
-    ("llama", 128256, 131072, True): Rotary(500_000, 32),
-    ("llama", 32000, 4096, False): Rotary(10_000),
-    ("mixtral", 32000, 32768, False): Rotary(1_000_000),
-    ("mistral", 32768, 32768, False): Rotary(1_000_000),
-    **{
-        (kind, vocab, context, tied): Rotary(1_000_000)
-        for kind in ("qwen2", "qwen3", "qwen3_moe")
-        for vocab in (151936, 152064)
-        for context in (32768, 40960, 131072)
-        for tied in (False, True)
-        if (kind, vocab, context, tied) != ("qwen2", 151936, 131072, False)  # DeepSeek's distilled model has another base.
-    },
-}
 
 
 def has_model(options: TrainOptions) -> bool:
@@ -95,13 +76,13 @@ def words(options: TrainOptions) -> list[str]:
         words += ["--group-query-attention", f"--num-query-groups={shape.kv_heads}"]
     words += ["--swiglu"] if shape.gated else []
     words += ["--normalization=RMSNorm"] if shape.norm == "rms" else []
-    words += _position_words(shape)
+    words += _position_words(options)
     words += [] if shape.tied else ["--untie-embeddings-and-output-weights"]
     if not (shape.mlp_bias or shape.out_bias):
         words += ["--disable-bias-linear", *(["--add-qkv-bias"] if shape.qkv_bias else [])]
     words += ["--qk-layernorm"] if shape.qk_norm else []
     words += [f"--attention-dropout={shape.dropout}", f"--hidden-dropout={shape.dropout}"]  # 0.1 by default
-    return words + _expert_words(shape) + _run_words(options) + _schedule_words(options)
+    return words + _expert_words(options) + _run_words(options) + _schedule_words(options)
 
 
 def notes(options: TrainOptions) -> list[str]:
@@ -114,9 +95,11 @@ def notes(options: TrainOptions) -> list[str]:
     ]
     if options.is_finetuning:
         lines.insert(1, f"{WEIGHTS}/: the weights of {options.model} in Megatron's format (Megatron Bridge converts them).")
-    shape = options.shape
-    if isinstance(shape, Transformer) and shape.rope and _rotary(shape) is None:
+    rotary = _rotary(options)
+    if isinstance(options.shape, Transformer) and options.shape.rope and rotary is None:
         lines.append("Rotary embeddings: --rotary-base is rope_theta in the model's config.json; add it if that is not 10000.")
+    if rotary and rotary.other:
+        lines.append(f"Rotary embeddings: the model scales them by {rotary.other} for long contexts, which this does not.")
     if _has_experts(options) and options.parallel.tp > 1 and not options.parallel.sp:
         lines.append(
             "Sequence parallel: Megatron-LM requires it of MoE models; it saves memory, which the estimate does not count."
@@ -126,23 +109,27 @@ def notes(options: TrainOptions) -> list[str]:
     return lines
 
 
-def _position_words(shape: Transformer) -> list[str]:
+def _position_words(options: TrainOptions) -> list[str]:
     """Return the arguments of rotary embeddings; their base is Megatron's default if the model's is not known."""
-    if not shape.rope:
+    assert isinstance(options.shape, Transformer)
+    if not options.shape.rope:
         return []
-    rotary, words = _rotary(shape), ["--position-embedding-type=rope"]
+    rotary, words = _rotary(options), ["--position-embedding-type=rope"]
     if rotary is None:
         return words
-    words.append(f"--rotary-base={rotary.base}")
-    return words + (["--use-rope-scaling", f"--rope-scaling-factor={rotary.scaling}"] if rotary.scaling else [])
+    words.append(f"--rotary-base={rotary.base:.0f}")
+    return words + (["--use-rope-scaling", f"--rope-scaling-factor={rotary.scaling:g}"] if rotary.scaling else [])
 
 
-def _rotary(shape: Transformer) -> Rotary | None:
-    return ROTARY.get((shape.model_type, shape.vocab, shape.max_context, shape.tied))
+def _rotary(options: TrainOptions) -> Rotary | None:
+    """Return the rotary embeddings that the model's own config states, else those known of its family."""
+    return options.rotary or (known_rotary(options.shape) if isinstance(options.shape, Transformer) else None)
 
 
-def _expert_words(shape: Transformer) -> list[str]:
-    """Return the arguments of MoE layers."""
+def _expert_words(options: TrainOptions) -> list[str]:
+    """Return the arguments of MoE layers; grouped GEMMs are for bf16 only."""
+    shape = options.shape
+    assert isinstance(shape, Transformer)
     experts = shape.experts
     if experts is None:
         return []
@@ -151,12 +138,13 @@ def _expert_words(shape: Transformer) -> list[str]:
     if experts.dense_layers or experts.every > 1:
         kinds = [int(layer_parts(shape, layer).experts) for layer in range(shape.layers)]
         words.append(f"--moe-layer-freq={kinds}".replace(" ", ""))
-    return [*words, "--moe-grouped-gemm", "--moe-token-dispatcher-type=alltoall"]
+    words += ["--moe-grouped-gemm"] if "--bf16" in PRECISIONS[options.precision] else []
+    return [*words, "--moe-token-dispatcher-type=alltoall"]
 
 
 def _run_words(options: TrainOptions) -> list[str]:
     layout = options.parallel
-    words = [f"--{options.half}"] if options.half else []
+    words = [*PRECISIONS[options.precision]]
     words += ["--sequence-parallel"] if layout.tp > 1 and (layout.sp or _has_experts(options)) else []
     if layout.pp > 1 and layout.chunks > 1:
         words.append(f"--num-virtual-stages-per-pipeline-rank={layout.chunks}")

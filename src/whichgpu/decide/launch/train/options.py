@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from whichgpu.decide.launch.placement import Placement
+from whichgpu.decide.launch.train.rotary import Rotary
 from whichgpu.workload.parallel import Parallel
 from whichgpu.workload.shapes import Shape
 
@@ -39,6 +40,8 @@ class TrainOptions(msgspec.Struct, frozen=True):
     vendor: str = "nvidia"  # of the GPU
     image: str = ""  # container image with PyTorch; empty if none is known for the GPU
     is_finetuning: bool = False  # whether it starts from the weights of `model`
+    rotary: Rotary | None = None  # rotary embeddings that the model's own config.json states
+    has_main_weights: bool = True  # whether the estimate counts the fp32 weights and gradients that Megatron-LM keeps
     base_model: str = ""  # repository of the weights before instruction tuning, if another than `model` is listed
 
     @property

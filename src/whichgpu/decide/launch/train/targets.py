@@ -31,6 +31,7 @@ from whichgpu.decide.launch.train.lines import (
 )
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
 from whichgpu.decide.launch.train.sizes import download_bytes, node_disk_gb, output_bytes
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 DEEPSPEED_FILE = "deepspeed.json"
 
@@ -86,6 +87,7 @@ def _deepspeed(plan: TrainPlan) -> Files:
 def _torchtitan(plan: TrainPlan) -> Files:
     options = plan.options
     _check_own_model("torchtitan", options, torchtitan.titan_model(options) is not None)
+    _check_precision("torchtitan", options)
     stages = torchtitan.pipeline_stages(options)
     if options.parallel.pp > 1 and options.accumulation < stages:
         message = msg("error.emit-pipeline", target="torchtitan", stages=stages, passes=options.accumulation)
@@ -99,6 +101,7 @@ def _torchtitan(plan: TrainPlan) -> Files:
 def _megatron(plan: TrainPlan) -> Files:
     options = plan.options
     _check_own_model("megatron", options, megatron.has_model(options))
+    _check_megatron_precision("megatron", options)
     launcher = [*megatron.variables(options), *torchrun_words(options.placement)]
     words = [*launcher, megatron.SCRIPT, *megatron.words(options)]
     notes = [f"Run it in {megatron.IMAGE}, in the folder that this makes: {megatron.SETUP}", *_megatron_notes(options)]
@@ -108,7 +111,7 @@ def _megatron(plan: TrainPlan) -> Files:
 def _job_files(target: str, plan: TrainPlan) -> Files:
     """Return the files of a target that runs a job: the user's script, or Megatron-LM if ranks hold parts of the model."""
     options = plan.options
-    job = _megatron_job(target, options) if options.splits_model else _script_job(options)
+    job = _megatron_job(target, options) if options.splits_model else _script_job(target, options)
     written = -(-int(output_bytes(options)) // GIB)
     job = replace(
         job, output_gib=written, disk_gb=node_disk_gb(options), download_bytes=download_bytes(options),
@@ -118,8 +121,9 @@ def _job_files(target: str, plan: TrainPlan) -> Files:
     return job_files(target, job)
 
 
-def _script_job(options: TrainOptions) -> LaunchJob:
+def _script_job(target: str, options: TrainOptions) -> LaunchJob:
     """Return the job of the user's script, with DeepSpeed if only optimizer state is sharded."""
+    _check_precision(target, options)
     has_deepspeed = options.uses_deepspeed
     words = [f"--deepspeed={DEEPSPEED_FILE}"] if has_deepspeed else []
     words += trainer_words(options, sharding=True)
@@ -142,6 +146,7 @@ def _megatron_job(target: str, options: TrainOptions) -> LaunchJob:
     if lacks:
         message = msg("error.emit-job-layout", target=target, layout=_layout_text(options), lacks=lacks)
         raise UsageError("emit-layout", message, msg("hint.emit-job-layout"))
+    _check_megatron_precision(target, options)
     variables = megatron.variables(options)
     launcher = [*(["env", *variables] if variables else []), *torchrun_words(options.placement)]
     return LaunchJob(
@@ -192,8 +197,25 @@ def _layout_text(options: TrainOptions) -> str:
     return ", ".join(f"{name}={getattr(layout, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(layout, name) > 1)
 
 
+def _check_megatron_precision(target: str, options: TrainOptions) -> None:
+    """Raise an error if Megatron-LM does not train in the precision, or keeps fp32 weights that the estimate lacks."""
+    if options.precision not in megatron.PRECISIONS:
+        _check_precision(target, options)
+    if not options.has_main_weights:
+        message = msg("error.emit-main-weights", target=target, precision=options.precision)
+        raise UsageError("emit-precision", message, msg("hint.emit-main-weights"))
+
+
+def _check_precision(target: str, options: TrainOptions) -> None:
+    """Raise an error if a run would be in another precision than the estimate: quantised GEMMs need Megatron-LM."""
+    if PRECISION_BY_NAME[options.precision].quantises_training:
+        message = msg("error.emit-train-precision", target=target, precision=options.precision)
+        raise UsageError("emit-precision", message, msg("hint.emit-train-precision"))
+
+
 def _check_data_parallel(target: str, options: TrainOptions) -> None:
     """Raise an error if ranks hold parts of the model, which a script of transformers' Trainer does not split."""
+    _check_precision(target, options)
     if options.splits_model:
         message = msg("error.emit-layout", target=target, layout=_layout_text(options))
         raise UsageError("emit-layout", message, msg("hint.emit-layout"))

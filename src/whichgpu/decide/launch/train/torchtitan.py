@@ -5,7 +5,7 @@ from __future__ import annotations
 from whichgpu.decide.launch.train.options import TrainOptions
 from whichgpu.workload.shapes import Transformer
 
-RELEASE = "torchtitan 0.3"
+RELEASE, PACKAGE = "torchtitan 0.3", "torchtitan==0.3.0"
 # Module and config by `model_type`, layers, hidden size and vocabulary.
 MODELS = {
     ("llama", 32, 4096, 128256): ("llama3", "llama3_8b"),
@@ -81,7 +81,8 @@ def torchtitan_notes(options: TrainOptions) -> list[str]:
     """Return what the user does first and may change, and where torchtitan differs from what was estimated."""
     layout, notes = options.parallel, list[str]()
     files = ' --exclude "original/*"' if options.is_finetuning else f' --include "{TOKENIZER_FILES}"'
-    notes.append(f"First, on every node: hf download {options.model} --local-dir {_assets(options)}{files}")
+    notes.append(f'First, on every node: pip install "{PACKAGE}" huggingface_hub')
+    notes.append(f"Then, on every node: hf download {options.model} --local-dir {_assets(options)}{files}")
     notes.append(
         "Data: C4, streamed; --dataloader.dataset and --dataloader.dataset_path choose yours. Learning rate: as configured."
     )

@@ -11,6 +11,7 @@ subject   every bucket of requests is served at every level of load, split freel
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -68,6 +69,7 @@ class Job(msgspec.Struct, frozen=True):
     wall: Floats  # elapsed hours on each pool, [pools]
     window: float  # hours until the deadline
     divisible: bool = False
+    requests: tuple[Mapping[str, Any], ...] = ()  # requests of `estimate` for the job on each pool; empty ones if it cannot run
 
 
 class CurrentFleet(msgspec.Struct, frozen=True):

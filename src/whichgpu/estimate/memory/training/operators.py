@@ -21,6 +21,7 @@ class ElementWidths(msgspec.Struct, frozen=True):
     stream: int
     compute: int
     master: int = 0  # of the optimizer's own copy of the parameters; 0 if it updates the parameters themselves
+    main_gradient: int = 0  # of gradients added up in a buffer of their own; 0 if each is a tensor like its parameter
     operand: float = 0.0  # of operands that are quantised for GEMMs in training; 0 if none are
 
     @property
@@ -44,6 +45,11 @@ def training_widths(one: Precision) -> ElementWidths:
     """Return the element widths of training in a precision."""
     widths = ElementWidths(one.parameter_bytes, one.stream_bytes, one.compute_bytes)
     return replace(widths, master=one.master_bytes, operand=one.operand_bytes) if one.quantises_training else widths
+
+
+def with_main_weights(widths: ElementWidths) -> ElementWidths:
+    """Return the widths of training whose optimizer keeps fp32 weights, states and gradients beside 16-bit parameters."""
+    return replace(widths, master=4, main_gradient=4) if widths.parameter == 2 else widths
 
 
 WIDTHS = {name: training_widths(PRECISION_BY_NAME[name]) for name in TRAINING_PRECISIONS}

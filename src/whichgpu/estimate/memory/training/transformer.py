@@ -21,7 +21,7 @@ from whichgpu.estimate.memory.training.embedding_and_head import (
     head_block,
 )
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
-from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths, QuantisedWeights
+from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths, QuantisedWeights, with_main_weights
 from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
 from whichgpu.estimate.memory.training.tape import TapeBlock
 from whichgpu.workload.layer_pattern import WHOLE_LAYER, LayerParts, layer_parts
@@ -139,6 +139,12 @@ def _traits(workload: Workload) -> TrainingTraits:
     return engine_record(workload.engine, workload.year).training
 
 
+def element_widths(workload: Workload) -> ElementWidths:
+    """Return the element widths of a step in the request's precision, as its engine trains."""
+    widths = WIDTHS[workload.precision or "bf16"]
+    return with_main_weights(widths) if _traits(workload).main_weights else widths
+
+
 def transformer_parts(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
     """Return the bytes by part on the fullest GPU, and the bytes reserved per byte allocated."""
     parts, reserved = _fullest(_memory_request(workload), shape)
@@ -188,7 +194,7 @@ def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tupl
         workload,
         shape,
         tensor_share(shape, parallel),
-        WIDTHS[workload.precision or "bf16"],
+        element_widths(workload),
         workload.local_batch * sequence,
         sequence,
     )
@@ -229,7 +235,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
             ),
             [] if rank else [size for size in tables if size != tied] + ([other] if other else []),
             0 if rank else tied,
-            shard_sizes(trained, gradients) if workload.accumulation > 1 else (),
+            shard_sizes(_accumulated(step, trained), gradients),
             sum(shard_sizes([step_temporary(workload, sum(trained), max(trained, default=0))], states)),
             {"activations": waiting},
             gradients,
@@ -239,6 +245,12 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
     )
     parts = {name: replay.breakdown.get(name, 0) for name in PARTS}
     return _with_sequence_parallelism(step, parts), replay.peak_reserved / replay.peak_allocated
+
+
+def _accumulated(step: TransformerStep, trained: Sequence[int]) -> list[int]:
+    """Return the bytes of gradients that are allocated throughout: main gradients, or those of earlier micro-batches."""
+    width = step.widths.main_gradient or (step.widths.parameter if step.workload.accumulation > 1 else 0)
+    return [size // step.widths.parameter * width for size in trained] if width else []
 
 
 def shard_sizes(sizes: Sequence[int], over: int) -> list[int]:

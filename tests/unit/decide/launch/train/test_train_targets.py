@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +19,9 @@ from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.job_targets import JOB_TARGETS
 from whichgpu.decide.launch.train.base_checkpoint import training_checkpoint
+from whichgpu.decide.launch.train.megatron import SETUP
 from whichgpu.decide.launch.train.options import TrainOptions, TrainPlan
+from whichgpu.decide.launch.train.rotary import Rotary
 from whichgpu.decide.launch.train.targets import TRAIN_TARGETS, train_files
 from whichgpu.workload.config_files.reader import config_workload
 from whichgpu.workload.models import find_model
@@ -41,7 +46,7 @@ MEGATRON_OPTIONS = frozenset(
     "hidden-dropout add-qkv-bias qk-layernorm moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq "
     "moe-grouped-gemm moe-token-dispatcher-type rotary-base use-rope-scaling rope-scaling-factor optimizer lr min-lr "
     "lr-decay-style data-path tokenizer-type tokenizer-model save load save-interval save-retain-interval "
-    "pretrained-checkpoint".split()
+    "pretrained-checkpoint accumulate-allreduce-grads-in-fp32 fp8-format".split()
 )
 
 
@@ -208,8 +213,9 @@ def test_schedulers_get_nodes_gpus_and_the_upper_end_of_the_time() -> None:
     assert document["resources"] == {
         "accelerators": "H100:8", "cloud": "gcp", "region": "us-east4", "use_spot": True, "network_tier": "best",
         "disk_size": 450,  # weights and two checkpoints of 16 bytes per parameter
+        "autostop": {"idle_minutes": 10, "down": True},
     }  # fmt: skip
-    assert document["envs"] == {"HF_TOKEN": ""}
+    assert document["envs"] == {"HF_TOKEN": "", "BUCKET": ""}
     assert document["num_nodes"] == 2
     assert document["setup"].strip() == "pip install transformers accelerate"
 
@@ -284,3 +290,43 @@ def test_models_that_a_tool_lacks_are_refused(target: str, model: str) -> None:
     with pytest.raises(UsageError) as refused:
         train_files(target, TrainPlan(run))
     assert refused.value.kind == "emit-model"
+
+
+def test_megatron_runs_only_what_the_estimate_counts() -> None:
+    run = replace(RUN, parallel=Parallel(dp=2, tp=8), precision="bf16")
+    for target in ("megatron", "slurm"):
+        with pytest.raises(UsageError) as refused:
+            last_line(target, replace(run, has_main_weights=False))
+        assert "fp32 weights" in str(refused.value)
+        assert "fp8-format" in options_of(last_line(target, replace(run, precision="fp8")))
+    assert last_line("torchtitan", replace(run, has_main_weights=False))  # It trains in bf16 alone.
+    for target in ("torchtitan", "torchrun", "docker"):
+        with pytest.raises(UsageError) as refused:
+            last_line(target, replace(run, precision="fp8", parallel=Parallel(dp=16)))
+        assert refused.value.kind == "emit-precision"
+    mixed = replace(run, shape=MIXTRAL, precision="amp-fp16")
+    assert "moe-grouped-gemm" not in options_of(last_line("megatron", mixed))  # Megatron-LM asserts bf16 with it.
+
+
+def test_rotary_embeddings_are_those_of_the_model_s_own_config() -> None:
+    shape = replace(LLAMA, vocab=50000)
+    assert "rotary-base" not in options_of(last_line("megatron", replace(RUN, shape=shape)))
+    stated = options_of(last_line("megatron", replace(RUN, shape=shape, rotary=Rotary(2e6, 4))))
+    assert (stated["rotary-base"], stated["rope-scaling-factor"]) == ("2000000", "4")
+    family = options_of(last_line("megatron", RUN))
+    assert (family["rotary-base"], family["rope-scaling-factor"]) == ("500000", "8")
+
+
+def test_nodes_that_share_a_folder_clone_megatron_once(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    clone = 'for path; do :; done; mkdir -p "$path"; sleep 0.2; echo > "$path/pretrain_gpt.py"'
+    for name, code in (("git", clone), ("pip", "true")):
+        (tools / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tools / name).chmod(0o755)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    nodes = [subprocess.Popen(["bash", "-c", SETUP], cwd=shared, env=path, stderr=subprocess.DEVNULL) for _ in range(3)]
+    assert [node.wait() for node in nodes] == [0, 0, 0]
+    assert [str(one.relative_to(shared)) for one in shared.rglob("*")] == ["Megatron-LM", "Megatron-LM/pretrain_gpt.py"]

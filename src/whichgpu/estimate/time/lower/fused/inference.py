@@ -181,7 +181,7 @@ class _ModelKernels:
             layer = partial(fused_layer, shape=own, step=step, window=kind.window, mixture=kind.mixture, parts=kind.parts)
             self._add(count * (self._host.layer_share if self._host else 1), layer)
         if self._host:
-            self._ops = [*filter(self._host.keeps, self._ops), self._host.read()]
+            self._ops = [*self._host.on_gpu(self._ops), self._host.read()]
         self._add(1, lambda kernels: self._head(kernels, step))
         return self._ops
 

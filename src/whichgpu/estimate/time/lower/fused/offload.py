@@ -6,6 +6,8 @@ prompt it copies them to the GPU over PCIe. Other engines copy them over PCIe in
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from whichgpu.estimate.memory.quantisation import WeightBytes, canonical_precision, split_weights
@@ -36,15 +38,25 @@ class HostWeights:
 
     @property
     def _share(self) -> float:
-        return min(1.0, self._offload.layers / self._shape.layers)
+        return min(1.0, self._offload.whole_layers / self._shape.layers)
 
-    def keeps(self, op: Op) -> bool:
-        """Whether the GPU runs an operator: experts in host memory are the CPU's."""
-        return not (self._offload.experts and self.on_cpu and is_expert_op(op))
+    @property
+    def _expert_share(self) -> float:
+        return self._offload.expert_share(self._shape)
+
+    def on_gpu(self, ops: Iterable[Op]) -> Iterator[Op]:
+        """Yield what the GPU runs of a pass's operators: experts in host memory are the CPU's."""
+        share = 1.0 - self._expert_share if self.on_cpu else 1.0
+        for op in ops:
+            if share == 1.0 or not is_expert_op(op):
+                yield op
+            elif share:
+                yield op.times(share)
 
     def read(self) -> Op:
         """Return the read of the weights in host memory, by the CPU or over PCIe."""
-        size = (self._experts(self._weights) if self._offload.experts else self._layers(self._weights)) / self._ranks
+        experts = self._offload.experts
+        size = (self._expert_share * self._experts(self._weights) if experts else self._layers(self._weights)) / self._ranks
         return Op("host_read", "fp32", 0.0, size, 0.0, {"elements": size / 4.0}, role="cpu" if self.on_cpu else "pcie")
 
     def _experts(self, weights: WeightBytes) -> Number:
