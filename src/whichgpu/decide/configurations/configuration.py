@@ -39,6 +39,7 @@ class ReplicaSimulation(msgspec.Struct, frozen=True):
     """Simulated latencies of one replica, in seconds at the percentile of the objectives."""
 
     rate: float  # requests per second at which it was simulated
+    replicas: int  # equal replicas that share the load in turn, this one among them
     ttft: float
     tpot: float
     requests: int

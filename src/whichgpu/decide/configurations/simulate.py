@@ -120,18 +120,17 @@ class Simulator:
         It lies between the rates of as many replicas as it needs and of one fewer.
         """
         replicas = self.replicas_of(one)
-        judge = self._holds if one.overrides == LimitOverrides() else self._holds_limited
         times, dp = self._server(group, one)[1], one.parallel.dp
         factor, headroom = 1.0, 1.0
         if self._risk == "low":
             slow = time_range(self._request, group, one).factor.quantile(SAFE_PROBABILITY)
-            if judge(group, one, replicas, slow, MIN_HEADROOM):
+            if self._holds(group, one, replicas, slow, MIN_HEADROOM):
                 factor, headroom = slow, MIN_HEADROOM
         busiest = BUSIEST * times.saturation * dp / max(factor, headroom)
         low, high = self._rate / replicas, min(busiest, self._rate / max(0.5, replicas - 1))
         for _ in range(RATE_BISECTIONS if high > low else 0):
             middle = (low * high) ** 0.5
-            low, high = (middle, high) if judge(group, one, self._rate / middle, factor, headroom) else (low, middle)
+            low, high = (middle, high) if self._holds(group, one, self._rate / middle, factor, headroom) else (low, middle)
         return low
 
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
@@ -167,14 +166,15 @@ class Simulator:
         replicas, one = fewest
         if replicas > MAX_REPLICAS:
             return self._with_replicas(one, replicas)
-        latencies = self._simulation(group, one, replicas)
-        assert latencies is not None
+        typical = self._simulation(group, one, replicas)
+        assert typical is not None
+        latencies = replace(typical, max_slowdown=factor)
         if one.overrides == LimitOverrides():
             usual = self._workload, self._server(group, one)[1], latencies
             latencies = with_probability(latencies, evidence, partial(holds_with, *usual), partial(waits_with, *usual))
         else:  # More is simulated if it is displayed.
-            keeps = evidence.factor.probability_below(factor)
-            latencies = replace(latencies, max_slowdown=factor, keeps=max(keeps, SAFE_PROBABILITY * (factor > 1.0)))
+            latencies = replace(latencies, keeps=evidence.factor.probability_below(factor))
+        latencies = replace(latencies, keeps=max(latencies.keeps, SAFE_PROBABILITY * (factor > 1.0)))
         return replace(self._with_replicas(one, replicas), simulation=latencies)
 
     def limits_of(self, group: Group, one: Configuration) -> SchedulerLimits:
@@ -205,7 +205,8 @@ class Simulator:
                 return factor <= latencies.max_slowdown or self._simulation(group, one, replicas, factor) is not None
 
             def waits(factor: float) -> Waits:
-                slow = simulate_replica(unlimited, *self._server(group, one), latencies.rate * factor) if factor > 1.0 else None
+                at = latencies.rate * factor, latencies.replicas
+                slow = simulate_replica(unlimited, *self._server(group, one), *at) if factor > 1.0 else None
                 usual = waits_with(self._workload, times, latencies, factor)
                 return (slow.ttft * factor, slow.tpot * factor) if slow else usual
 
@@ -219,12 +220,13 @@ class Simulator:
         Such steps are simulated as `factor` times the request rate in a time that runs `factor` times as slowly.
         """
         key, rate = (replica_key(group, one), one.overrides), self._rate / replicas / one.parallel.dp
-        if (key, rate, factor) not in self._simulations:
+        sharing = _sharing(one, replicas)
+        if (key, rate, sharing, factor) not in self._simulations:
             limits = {name: getattr(self._workload, name) for name in ("ttft_max", "tpot_max")}
             scaled = {name: None if limit is None else limit / factor for name, limit in limits.items()}
-            outcome = simulate_replica(replace(self._workload, **scaled), *self._server(group, one), rate * factor)
-            self._simulations[key, rate, factor] = outcome
-        return self._simulations[key, rate, factor]
+            outcome = simulate_replica(replace(self._workload, **scaled), *self._server(group, one), rate * factor, sharing)
+            self._simulations[key, rate, sharing, factor] = outcome
+        return self._simulations[key, rate, sharing, factor]
 
     def _fewest_simulated(
         self, group: Group, one: Configuration, factor: float = 1.0, headroom: float = 1.0
@@ -251,8 +253,7 @@ class Simulator:
 
         def holds(replicas: int) -> bool:
             for each, start in fewest.items():
-                judge = self._holds if each is one else self._holds_limited
-                if replicas >= start and judge(group, each, replicas, factor, headroom):
+                if replicas >= start and self._holds(group, each, replicas, factor, headroom):
                     holding[replicas] = each
                     return True
             return False
@@ -265,23 +266,16 @@ class Simulator:
         return None if replicas is None else (replicas, holding[replicas])
 
     def _holds(self, group: Group, one: Configuration, replicas: float, factor: float, headroom: float) -> bool:
-        """Return whether objectives hold in simulation, also with steps `headroom` times as long; formulas judge slower ones."""
-        times, latencies = self._server(group, one)[1], self._simulation(group, one, replicas)
-        if latencies is None or not holds_with(self._workload, times, latencies, factor):
-            return False
-        return headroom <= 1.0 or self._has_headroom(group, one, replicas)
+        """Return whether objectives hold in simulation, with steps `factor` or `headroom` times as long and with usual ones."""
+        slow = self._simulation(group, one, replicas, max(factor, headroom)) is not None
+        return slow and self._simulation(group, one, replicas) is not None
 
     def _has_headroom(self, group: Group, one: Configuration, replicas: float) -> bool:
         """Return whether replicas sustain `MIN_HEADROOM` times their rate: by cautious formulas, else in simulation."""
         rate = MIN_HEADROOM * self._rate / replicas / one.parallel.dp
-        if may_hold_by_formula(self._workload, self._server(group, one)[1], rate, FORMULA_LEEWAY):
+        if may_hold_by_formula(self._workload, self._server(group, one)[1], rate, _sharing(one, replicas), FORMULA_LEEWAY):
             return True
         return self._simulation(group, one, replicas, MIN_HEADROOM) is not None
-
-    def _holds_limited(self, group: Group, one: Configuration, replicas: float, factor: float, headroom: float) -> bool:
-        """Return whether objectives hold in simulation, with tight scheduler limits and slow steps."""
-        slow = self._simulation(group, one, replicas, max(factor, headroom)) is not None
-        return slow and self._simulation(group, one, replicas) is not None
 
     def _with_limits(self, group: Group, one: Configuration, factor: float) -> Configuration | None:
         """Return the configuration with limits on sequences, and on tokens per step if that helps, that keep TPOT at any load.
@@ -313,7 +307,9 @@ class Simulator:
         """Return the fewest replicas, at least `fewest`, that may keep the objectives with slow steps; None if none do."""
         max_replicas, dp = ceil(self._replica_range(one)[1] * factor), one.parallel.dp
         return least_count(
-            fewest, max_replicas, lambda count: may_hold_with(self._workload, times, self._rate / count / dp, factor, leeway)
+            fewest,
+            max_replicas,
+            lambda count: may_hold_with(self._workload, times, self._rate / count / dp, count * dp, factor, leeway),
         )
 
     def _with_max_rate(self, group: Group, one: Configuration, replicas: int) -> Configuration:
@@ -327,10 +323,10 @@ class Simulator:
         headroom = MIN_HEADROOM if self._risk == "low" and self._has_headroom(group, one, replicas) else 1.0
 
         def may_hold(rate: float) -> bool:
-            return may_hold_by_formula(workload, times, rate / servers, FORMULA_LEEWAY)
+            return may_hold_by_formula(workload, times, rate / servers, servers, FORMULA_LEEWAY)
 
         def holds(rate: float) -> bool:
-            return workload.ttft_max is None or simulate_replica(workload, server, times, rate / servers) is not None
+            return workload.ttft_max is None or simulate_replica(workload, server, times, rate / servers, servers) is not None
 
         return replace(one, max_rate=highest_rate(self._rate * headroom, may_hold, holds) / replicas)
 
@@ -383,5 +379,11 @@ class Simulator:
         """Return the fewest replicas that may keep the objectives according to formulas; None if no number does."""
         workload, dp = self._workload, one.parallel.dp
         return least_count(
-            *self._replica_range(one), lambda count: may_hold_by_formula(workload, times, self._rate / count / dp, leeway)
+            *self._replica_range(one),
+            lambda count: may_hold_by_formula(workload, times, self._rate / count / dp, count * dp, leeway),
         )
+
+
+def _sharing(one: Configuration, replicas: float) -> int:
+    """Return how many servers share a load in turn: each replica of a configuration has one per data-parallel rank."""
+    return max(1, int(replicas)) * one.parallel.dp

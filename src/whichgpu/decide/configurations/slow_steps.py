@@ -23,7 +23,7 @@ BACKLOG_REQUESTS = 400  # Requests that have arrived when the wait behind a grow
 def waits_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, factor: float) -> Waits:
     """Return TTFT and TPOT in seconds if steps take `factor` times as long."""
     now = latencies.ttft, latencies.tpot
-    return scaled_waits(times, latencies.rate, workload.percentile, now, factor, BACKLOG_REQUESTS)
+    return scaled_waits(times, latencies.rate, workload.percentile, now, factor, BACKLOG_REQUESTS, latencies.replicas)
 
 
 def holds_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimulation, factor: float) -> bool:
@@ -36,15 +36,17 @@ def holds_with(workload: Workload, times: ServiceTimes, latencies: ReplicaSimula
     return _within(ttft, workload.ttft_max) and _within(tpot, workload.tpot_max)
 
 
-def may_hold_with(workload: Workload, times: ServiceTimes, rate: float, factor: float, leeway: float = 1.0) -> bool:
-    """Return whether the objectives may hold at a request rate if steps take `factor` times as long, by formulas alone.
+def may_hold_with(
+    workload: Workload, times: ServiceTimes, rate: float, replicas: int, factor: float, leeway: float = 1.0
+) -> bool:
+    """Return whether one of `replicas`, each at a request rate, may keep its objectives if steps take `factor` times as long.
 
-    Only then is it simulated. `leeway` is a factor on rate and limits.
+    Formulas say so; only then is it simulated. `leeway` is a factor on rate and limits.
     """
     if rate * factor > leeway * times.saturation or not _within(float(times.curve[1][0]) * factor, workload.ttft_max):
         return False
     limit = workload.tpot_max
-    return limit is None or tpot_tail(times.scaled(factor), rate, workload.percentile) <= leeway * limit
+    return limit is None or tpot_tail(times.scaled(factor), rate, workload.percentile, replicas) <= leeway * limit
 
 
 def with_probability(

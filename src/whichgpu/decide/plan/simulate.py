@@ -112,22 +112,24 @@ def simulate_equal_replicas(
 
 
 def _show_at_risk(run: _GroupsRun, seed: int, risk: Risk) -> SimulatedModel:
-    """Return a simulation of a model's replicas; at low risk again with slow steps if their objectives hold."""
+    """Return a simulation of a model's replicas; at low risk again with slow steps if their objectives hold.
+
+    Slow steps are a margin already, so one run that meets the objectives is enough; it ends once they can no longer be met.
+    """
     one = _show_objectives(run, seed)
     if risk == "low" and one.holds:
-        slow = _show_objectives(replace(run, quantile=SAFE_PROBABILITY), seed, stop_early=True)
-        one = replace(one, holds_slow=slow.holds)
+        slow = replace(run, quantile=SAFE_PROBABILITY).latencies(seed, stop_early=True)
+        one = replace(one, holds_slow=summarise(run.served, [slow]).meets)
     return one
 
 
-def _show_objectives(run: _GroupsRun, seed: int, stop_early: bool = False) -> SimulatedModel:
+def _show_objectives(run: _GroupsRun, seed: int) -> SimulatedModel:
     """Return a simulation of one model's replicas with further runs of other requests, while it is not clear if objectives hold.
 
     It is clear if the lower bound of the share that meets them reaches the percentile, if the share itself does not, or if the
-    bound would stay below after the most runs. With `stop_early` a run ends once the objectives can no longer hold, so that
-    latencies are those of its first requests.
+    bound would stay below after the most runs.
     """
-    served, runs = run.served, [run.latencies(seed, stop_early=stop_early)]
+    served, runs = run.served, [run.latencies(seed)]
     one = summarise(served, runs)
     while one.meets and not one.holds and _may_show(one, len(runs)):
         runs.append(run.latencies(seed + SEED_STEP * len(runs)))
@@ -242,8 +244,9 @@ class _FleetRun(_GroupsRun, frozen=True):
         """Return the latencies of the fleet with requests drawn from a seed, routed by the plan's shares or by input tokens."""
         served, buckets, shares = self.served, self.served.traffic.buckets, self.shares
         rates, total = shares @ self.demand, float(self.demand.sum())
+        rare = (1.0 - served.objectives.percentile / 100.0) * total  # A group with fewer requests moves no percentile alone.
         needed = [
-            max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * kind.largest_batch) * total / rate
+            max(MIN_REQUESTS * (rate > rare), REQUESTS_PER_SLOT * n * kind.largest_batch) * total / rate
             for n, kind, rate in zip(self.replicas, self.kinds, rates, strict=True)
             if rate > 0
         ]

@@ -39,7 +39,7 @@ class ServiceTimes:
         self.lengths, self._limits, self._batches = lengths, limits, batches
         self._sizes, self._steps, self._prefills = sizes, steps, prefills
         self.slots = max_running(limits, lengths.prompt, lengths.output)
-        self.tpot_tails: dict[tuple[float, float], float] = {}  # seconds by request rate and percentile
+        self.tpot_tails: dict[tuple[float, float, int], float] = {}  # seconds by request rate, percentile and replicas
 
     @staticmethod
     def of(server: Server, prompt: float, output: float) -> ServiceTimes:

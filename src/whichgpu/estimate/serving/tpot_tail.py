@@ -21,14 +21,18 @@ MAX_PREFILL_UTILISATION = 0.95  # largest prefill utilisation in the queueing te
 CORRELATION = 1.5**0.5  # weight of the product of the batch's and the prefills' deviation, which are correlated (assumed)
 
 
-def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
-    """Return the TPOT in seconds that `percentile` percent of requests stay under; infinite if the queue grows without end."""
-    if (rate, percentile) not in times.tpot_tails:
-        times.tpot_tails[rate, percentile] = _tpot_tail(times, rate, percentile)
-    return times.tpot_tails[rate, percentile]
+def tpot_tail(times: ServiceTimes, rate: float, percentile: float, replicas: int = 1) -> float:
+    """Return the TPOT in seconds that `percentile` percent of requests stay under; infinite if the queue grows without end.
+
+    The server is one of `replicas` equal ones that share a Poisson load in turn, each at `rate` requests per second: the variance
+    of its arrivals, and so of its running sequences, is divided by their number.
+    """
+    if (rate, percentile, replicas) not in times.tpot_tails:
+        times.tpot_tails[rate, percentile, replicas] = _tpot_tail(times, rate, percentile, replicas)
+    return times.tpot_tails[rate, percentile, replicas]
 
 
-def _tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
+def _tpot_tail(times: ServiceTimes, rate: float, percentile: float, replicas: int) -> float:
     tokens, arrivals = times.lengths.output - 1.0, times.rate_per_batch(rate)  # output tokens after the first; requests/s
     if tokens <= 0.0:
         return 0.0
@@ -61,13 +65,14 @@ def _tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
     prefill_deviation = quantile * sqrt(arrived / relaxation) / (1.0 - busy) * prefill / tokens
     waited = arrivals * (prefill + step) * prefill / tokens / (1.0 - busy)
     variance = batch_deviation * batch_deviation + prefill_deviation * prefill_deviation
-    return typical + waited + sqrt(variance + CORRELATION * batch_deviation * prefill_deviation)
+    return typical + waited + sqrt((variance + CORRELATION * batch_deviation * prefill_deviation) / replicas)
 
 
 def scaled_waits(
-    times: ServiceTimes, rate: float, percentile: float, waits: tuple[float, float], factor: float, requests: int
-) -> tuple[float, float]:
-    """Return TTFT and TPOT in seconds when steps take `factor` times as long, from the present ones (`waits`).
+    times: ServiceTimes, rate: float, percentile: float, waits: tuple[float, float], factor: float, requests: int,
+    replicas: int = 1,
+) -> tuple[float, float]:  # fmt: skip
+    """Return TTFT and TPOT in seconds of one of `replicas` when steps take `factor` times as long, from the present (`waits`).
 
     Longer steps mean more running sequences, which slow each other down, so waits grow by more than the factor. If the queue
     grows without end, all slots are taken and the last requests wait for the backlog. Compared with 59 servers simulated with
@@ -75,7 +80,7 @@ def scaled_waits(
     """
     ttft, tpot = waits
     scaled = times.scaled(factor)
-    before, after = (tpot_tail(one, rate, percentile) for one in (times, scaled))
+    before, after = (tpot_tail(one, rate, percentile, replicas) for one in (times, scaled))
     if after < inf and before > 0.0:
         return ttft * after / before, tpot * after / before
     output = times.lengths.output

@@ -49,6 +49,26 @@ def simulated_tpot(server: Server, rate: float, prompt: int, output: int, reques
     return summary.tpot.mean, summary.tpot.at[0]
 
 
+@pytest.mark.parametrize("replicas", [2, 6])
+def test_one_of_several_replicas_is_like_each_of_the_fleet(replicas: int) -> None:
+    """Requests of one length go in turn to replicas that share a load, so that each sees more regular arrivals than alone."""
+    prompt, output, server, fleet = 1000, 100, slowed(), slowed(replicas)
+    pace = ServiceTimes.of(server, prompt, output)
+    rate = 0.6 * pace.saturation
+    load = Load(rate, Lengths(prompt), Lengths(output), REQUESTS, seed=TYPICAL)
+    shared = replace(load, burstiness=1.0 / replicas)
+    whole = replace(load, rate=rate * replicas, requests=3000)
+    alone, one, all_of_them = (
+        summarise(each.run(its.arrivals()), its, percentiles=(95.0,))
+        for each, its in ((server, load), (server, shared), (fleet, whole))
+    )
+    assert one.tpot.at[0] == pytest.approx(all_of_them.tpot.at[0], rel=0.05)
+    assert one.ttft.at[0] == pytest.approx(all_of_them.ttft.at[0], rel=0.15)
+    assert alone.tpot.at[0] > 1.1 * all_of_them.tpot.at[0]
+    assert tpot_tail(pace, rate, 95.0, replicas) == pytest.approx(all_of_them.tpot.at[0], rel=0.08)
+    assert tpot_tail(pace, rate, 95.0) > 1.05 * tpot_tail(pace, rate, 95.0, replicas)
+
+
 @pytest.mark.parametrize(("prompt", "output", "share"), [(200, 100, 0.3), (200, 100, 0.6), (50, 300, 0.75), (20, 400, 0.5)])
 def test_a_tail_by_formula_is_that_of_a_long_simulation(prompt: int, output: int, share: float) -> None:
     server = slowed()
