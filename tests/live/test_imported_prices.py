@@ -124,6 +124,40 @@ def test_an_unknown_sellers_cheapest_offer_is_the_headline_with_a_warning_and_it
         assert own["title"] == "Price lists of the user: cheap"
 
 
+def test_names_in_another_case_are_those_of_the_catalog_and_counts_that_contradict_each_other_are_quarantined(
+    lists: Path,
+) -> None:
+    path = lists / "names.csv"
+    rows = (
+        "AWS,P5.48xlarge,US-East-1,H100 SXM,8,on-demand,42,USD,hour",
+        "Lambda,gpu_8x_h100_sxm5,us-east-1,8xH100 SXM,,on-demand,22,USD,hour",
+        "AWS,p4d.24xlarge,us-east-1,H100 SXM,8,on-demand,25,USD,hour",
+        "colo,x1,Seoul,4xH100 SXM,8,on-demand,24,USD,hour",
+        "colo,8xH100,Seoul,H100 SXM,4,on-demand,12,USD,hour",
+        "colo,x2,Seoul,H100 SXM,8.5,on-demand,24,USD,hour",
+        "colo,x3,Seoul,H100 SXM,8,on-demand,20 eur/h,USD,hour",
+        "colo,x4,Seoul,H100 SXM,8,on-demand,20 usd/h,,month",
+        "colo,x5,Seoul,9999999xH100 SXM,8,on-demand,20,USD,hour",
+        "colo,,Seoul,4xH100 SXM,,on-demand,3,USD,gpu-hour",
+        "Colo,x7,Seoul,H100 SXM,8,on-demand,21,USD,hour",
+    )
+    path.write_text("\n".join(("provider,instance,region,gpu,gpus,term,price,currency,per", *rows)) + "\n")
+    document = call("catalog", "import", str(path), "--json").json()
+    assert document["kept"] == 4
+    assert document["reasons"] == {"other-gpu": 1, "count": 2, "gpus": 1, "malformed": 3}
+    words = ["offers", "--gpu", "H100 SXM", "--term", "on-demand", "--json"]
+    offers = call(*words, "--provider", "AWS", "--region", "us-east-1", "--instance", "p5.48xlarge").json()["offers"]
+    assert [(offer["provider"], offer["instance"], offer["price"]["amount"]) for offer in offers] == [
+        ("aws", "p5.48xlarge", "42")
+    ]
+    colo = call(*words, "--provider", "COLO").json()["offers"]
+    assert {(offer["instance"], offer["gpus"], offer["price"]["amount"]) for offer in colo} == {
+        ("4x H100 SXM", 4, "12"),
+        ("x7", 8, "21"),
+    }
+    assert "22" in {offer["price"]["amount"] for offer in call(*words, "--provider", "Lambda").json()["offers"]}
+
+
 def test_no_warning_and_no_own_source_for_known_sellers(lists: Path) -> None:
     path = lists / "known.csv"
     path.write_text("provider,instance,region,gpu,gpus,term,price\naws,g6.xlarge,us-east-1,L4,1,on-demand,0.8048\n")

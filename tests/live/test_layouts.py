@@ -274,7 +274,7 @@ class TestAws:
 
 def test_a_list_of_ones_own_needs_its_columns() -> None:
     with pytest.raises(DataError, match="price") as error:
-        list(price_list.own_csv_rows(["a,b\n"], ReadCounts()))
+        list(price_list.own_csv_rows(["a,b\n"], ReadCounts(), lambda _: None))
     assert error.value.kind == "not-a-list"
 
 

@@ -93,6 +93,26 @@ def test_contracts_in_other_currencies_and_owned_machines_without_upkeep_are_pla
     assert [(offer.price, offer.currency) for offer in overlay.offers] == [(Decimal(900000), "VND"), (Decimal(0), "EUR")]
 
 
+def test_names_in_a_contract_are_those_of_the_catalog_and_a_low_price_can_be_accepted(tmp_path: Path, catalog: Catalog) -> None:
+    text = """
+    [[contract]]
+    provider = "AWS"
+    instance = "P5.48xlarge"
+    gpu = "8xH100"
+    region = "US-East-1"
+    price = "2 usd/h"
+    accept = true
+    [[owned]]
+    gpu = "8xV100 SXM 16GB"
+    cost = "0.90 usd/h"
+    """
+    overlay = read_overlay(write(tmp_path, text), catalog, TODAY)
+    assert overlay is not None
+    contract, owned = overlay.offers
+    assert (contract.provider, contract.instance, contract.region) == ("aws", "p5.48xlarge", "us-east-1")
+    assert (contract.gpu, contract.gpus, owned.gpus) == ("h100-sxm", 8, 8)
+
+
 def test_spot_prices_have_no_discount_off_list_prices(tmp_path: Path, catalog: Catalog) -> None:
     overlay = read_overlay(write(tmp_path, "[discounts]\naws = '50%'"), catalog, TODAY)
     spot = replace(LISTED, provider="aws", term="spot")
@@ -138,6 +158,17 @@ def test_the_file_in_the_config_directory_is_found(tmp_path: Path, catalog: Cata
         ("[[contract]]\nprovider = 'aws'\ngpu = 'L4'\nprice = '1 zzz/h'", "no-exchange-rate"),
         ("[[owned]]\ngpu = 'L4'\ncost = '900000 eur/h'", "implausible-price"),
         ("[[owned]]\ngpu = 'L4'\ncost = '1 zzz/h'", "no-exchange-rate"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '40 usd/h'\ngpus = 64", "bad-overlay"),
+        (
+            "[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '40 usd/h'\ngpus = 8\ngpu = 'A100 SXM 80GB'",
+            "bad-overlay",
+        ),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '40 usd/h'\nregion = 'nowhere'", "unknown-region"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '2 usd/h'", "implausible-price"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '0.1 usd/h'\naccept = true", "implausible-price"),
+        ("[[contract]]\nprovider = 'aws'\ngpu = '4xH100 SXM'\ngpus = 8\nprice = '40 usd/h'", "bad-overlay"),
+        ("[[owned]]\ngpu = '4xH100 SXM'\ngpus = 8\ncost = '4 usd/h'", "bad-overlay"),
+        ("[[owned]]\ngpu = 'H100 SXM'\ngpus = 2.5\ncost = '4 usd/h'", "bad-overlay"),
         ("[[owned]]\ngpu = 'L4'", "bad-overlay"),
         ("[[owned]]\ngpu = 'L4'\ncost = '1usd/h'\ncolour = 'red'", "unknown-key"),
         ("[[[", "config-malformed"),

@@ -7,6 +7,7 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import unquote_plus, urlencode
 
 import pytest
 
@@ -66,11 +67,20 @@ def read(reply: HttpReply) -> Whole:
 def test_a_page_is_whole(name: str) -> None:
     reply = page(name, BRIEF.get(name, ""))
     assert reply.status == 200
+    assert b"&lt;wbr" not in reply.body  # Places at which names may wrap are no text.
     parsed = read(reply)
     assert parsed.open == []
     assert len(parsed.ids) == len(set(parsed.ids))
     for one in parsed.inputs:
         assert one.get("aria-label") or one.get("id") in parsed.labelled, one
+
+
+def read_as(sentence: str) -> str:
+    """The page to which a sentence leads, without the sentence itself, which that page displays."""
+    reply = page("start", urlencode({"q": sentence}))
+    location, sign, sentence_part = reply.headers["Location"].partition("q=")
+    assert (reply.status, sign, unquote_plus(sentence_part)) == (303, "q=", sentence)
+    return location.rstrip("?&")
 
 
 def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
@@ -80,24 +90,25 @@ def test_the_start_page_answers_common_questions_and_reads_a_sentence() -> None:
     for one in answers:
         assert one["gpu"], one
         assert one["url"] in html, one
-    reply = page("start", "q=fine-tune+llama-3.1-8b+on+a+gpu+for+%245%2Fh")
-    assert (reply.status, reply.headers["Location"]) == (303, "/recommend?task=finetune&model=llama-3.1-8b&budget=5usd%2Fh")
-    assert page("start", "q=best+gpu+to+run+a+70b").headers["Location"].endswith("-70b")
+    location = read_as("fine-tune llama-3.1-8b on a gpu for $5/h")
+    assert location == "/recommend?task=finetune&model=llama-3.1-8b&budget=5usd%2Fh"
+    assert read_as("best gpu to run a 70b").endswith("-70b")
     assert page("start", "q=how+is+the+weather").status == 422
 
 
 def test_the_sentence_box_reads_figures_and_refuses_those_it_cannot_read() -> None:
-    location = page("start", "q=train+llama-3.1-70b+on+1T+tokens+in+90+days+on+aws").headers["Location"]
+    location = read_as("train llama-3.1-70b on 1T tokens in 90 days on aws")
     assert location == "/recommend?task=train&model=llama-3.1-70b&provider=aws&tokens=1T&deadline=90d"
-    assert page("start", "q=does+llama+3.1+70b+fit+an+A100").headers["Location"] == "/fit?model=llama-3.1-70b&gpu=a100"
-    assert page("start", "q=price+history+of+H100+SXM").headers["Location"] == "/prices?gpu=h100-sxm"
-    location = page("start", "q=can+I+fine-tune+an+8b+on+my+RTX+3090").headers["Location"]
+    assert read_as("does llama 3.1 70b fit an A100") == "/fit?model=llama-3.1-70b&gpu=a100"
+    assert read_as("price history of H100 SXM") == "/prices?gpu=h100-sxm"
+    location = read_as("can I fine-tune an 8b on my RTX 3090")
     assert location == "/fit?model=llama-3.1-8b&task=finetune&gpu=rtx-3090"
-    assert page("start", "q=train+resnet50+in+Seoul").headers["Location"] == "/recommend?task=train&model=resnet50&region=seoul"
+    assert read_as("train resnet50 in Seoul") == "/recommend?task=train&model=resnet50&region=seoul"
     assert json.loads(page("start", "q=train+resnet50+in+Atlantis", "json").body)["ignored"] == ["atlantis"]
     location = page("start", "q=does+gpt2+fit+a+T4+in+Seoul").headers["Location"]
     html = unescape(page("fit", location.partition("?")[2]).body.decode())
-    assert "“does gpt2 fit a T4 in Seoul”. These words changed nothing in the answer: seoul." in html
+    assert 'name="q" value="does gpt2 fit a T4 in Seoul"' in html
+    assert "These words changed nothing in the answer: seoul." in html
     reply = page("start", "q=train+resnet50+in+3+quarters")
     assert reply.status == 400
     html = unescape(reply.body.decode())

@@ -75,6 +75,12 @@ def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, 
     return ()
 
 
+def count_in_name(catalog: Catalog, name: str) -> int | None:
+    """Return the number of GPUs in a GPU's name (8 in `8xA100`); None without one, also in names such as 5700XT."""
+    count, bare = split_count(name)
+    return count if count is not None and gpus_named(catalog, bare, loosely=False) else None
+
+
 def join_names(words: Sequence[str], is_name: Callable[[str], object]) -> tuple[str, ...]:
     """Return the names in words typed without quotes: `titan x T4` is `titan x` and `T4`, the longest known names.
 
@@ -157,9 +163,8 @@ def is_place(catalog: Catalog, name: str) -> bool:
 
 def find_provider(catalog: Catalog, name: str) -> str:
     """Return the id of a provider from its id, its name or a word of it."""
-    for provider in catalog.providers:
-        if squash(name) in (squash(provider.id), squash(provider.name)):
-            return provider.id
+    if (id := catalog.provider_id(name)) is not None:
+        return id
     by_word = [provider.id for provider in catalog.providers if name.lower() in words(provider.name)]  # Such as Amazon or Google.
     if len(by_word) == 1:
         return by_word[0]

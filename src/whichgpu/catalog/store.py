@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from whichgpu.base.dates import last_day
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
+from whichgpu.base.names import squash
 from whichgpu.catalog.accuracy import Accuracy, build_accuracy
 from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.engines.engine import Engine
@@ -141,6 +142,14 @@ class Catalog:
     def is_seller(self, provider: str) -> bool:
         """Whether the catalog knows the seller with this id."""
         return provider in self._provider_ids
+
+    def provider_id(self, name: str) -> str | None:
+        """Return the id of the provider with this id or name, in whatever case and punctuation; None if there is none."""
+        return self._provider_ids_by_name.get(squash(name)) if name.isascii() else None
+
+    @cached_property
+    def _provider_ids_by_name(self) -> dict[str, str]:
+        return {squash(name): one.id for one in reversed(self.providers) for name in (one.id, one.name)}
 
     @cached_property
     def _provider_ids(self) -> frozenset[str]:

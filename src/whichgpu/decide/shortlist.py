@@ -52,11 +52,17 @@ def shortlist(
         listed=tuple(distinct(candidates, order, groups, limit)),
         cheapest=cheapest,
         fastest=fastest,
-        front=tuple(pareto(candidates, order)),
+        front=tuple(pareto(candidates, _at_known_prices(candidates, order))),
         without_spot=_fresher(candidates, without_spot, market) if terms[0] == "spot" and len(without_spot) else None,
         with_cuda=_with_cuda(candidates, order, groups),
         compared=tuple(at for at in best if at is not None),
     )
+
+
+def _at_known_prices(candidates: Candidates, order: Ints) -> Ints:
+    """Return a service's ranking without outdated prices, which a table of it shows last; unchanged if all are, or for a run."""
+    fresher = order[~candidates.outdated[order]]
+    return fresher if np.isinf(candidates.outdated_lead) and len(fresher) else order
 
 
 def _fresher(candidates: Candidates, order: Ints, market: Market) -> int:

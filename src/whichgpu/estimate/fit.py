@@ -33,7 +33,8 @@ Field = Literal["batch", "context"]
 MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # largest samples per rank and tokens of context tried (assumed)
 BLOCK = 16  # tokens: the smallest step of a context, a block of the KV cache
 ROUNDING_MARGIN = 0.02  # share of one step: interpolated sizes this close to a whole number are computed exactly
-SPAN_ERROR = 0.02  # share of the search interval by which a search without `exact` may be too small (chosen for speed)
+SPAN_ERROR = 0.02  # Without `exact`, memory is interpolated if this is its largest error as a share of the interval.
+GRID = 32  # sizes between one and its double that a search without `exact` tries otherwise (chosen for speed)
 
 
 class FitResult(msgspec.Struct, frozen=True):
@@ -176,7 +177,7 @@ class MemoryCurve:
     def __init__(
         self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, max_size: int | None = None, exact: bool = True
     ) -> None:
-        """Prepare a search for the largest `field` up to `max_size`; without `exact` it may be up to `SPAN_ERROR` too small."""
+        """Prepare a search for the largest `field` up to `max_size`; without `exact` it may be off by about 1 / `GRID`."""
         self._workload = workload
         self._exact = exact
         self._field = field
@@ -214,16 +215,33 @@ class MemoryCurve:
         if low == self._most:
             return low
         high = min(2 * low, self._most)
+        if not self._exact and self._deviation(low, high) <= SPAN_ERROR * (high - low):
+            return max(low, int(self._place(low, high, usable) - 2 * self._deviation(low, high)))
+        return self._narrowed(low, high, usable) if self._exact else self._on_grid(low, high, usable)
+
+    def _on_grid(self, low: int, high: int, usable: int) -> int:
+        """Return the largest fitting size among GRID sizes between two, so that GPUs of almost the same memory share them."""
+        step = max(1, (high - low) // GRID)
+        while high - low > step:
+            steps = min(int((self._place(low, high, usable) - low) / step), (high - low - 1) // step)
+            middle = low + max(1, steps) * step
+            low, high = (middle, high) if self.need(middle) <= usable else (low, middle)
+        return low
+
+    def _narrowed(self, low: int, high: int, usable: int) -> int:
+        """Return the largest fitting size between one that fits and one that does not."""
         while high - low > 1:
-            place = low + (usable - self.need(low)) / (self.need(high) - self.need(low)) * (high - low)
+            place = self._place(low, high, usable)
             if abs(place - round(place)) > ROUNDING_MARGIN and self._deviation(low, high) < ROUNDING_MARGIN / 2:
                 return int(place)
-            if not self._exact and self._deviation(low, high) <= SPAN_ERROR * (high - low):
-                return max(low, int(place - 2 * self._deviation(low, high)))
             edge = max(1, (high - low) // 64)  # The middle is kept off both ends, so that the interval shrinks from both sides.
             middle = min(max(int(place), low + edge), high - edge)
             low, high = (middle, high) if self.need(middle) <= usable else (low, middle)
         return low
+
+    def _place(self, low: int, high: int, usable: int) -> float:
+        """Return the size that needs `usable` bytes, interpolated linearly between two sizes."""
+        return low + (usable - self.need(low)) / (self.need(high) - self.need(low)) * (high - low)
 
     def to_user_units(self, size: int) -> int:
         """Convert a size to the user's units: samples of the global batch, or input plus output tokens."""

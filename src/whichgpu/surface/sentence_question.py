@@ -33,6 +33,7 @@ TASKS_OF_MODELS = {"diffusion": "images", "whisper": "transcribe", "vision": "ba
 FITTED = ("finetune", "train", "serve", "chat", "images")  # Tasks of which one asks whether a GPU can do them.
 VIDEOS = "wan2.2-a14b"  # The model of a question about videos that names none.
 COMMON = "llama-3.1-8b"  # The model of a question about LoRA, QLoRA or a chat within a budget that names none.
+CHATTING = re.compile(r"\b(chat\w*|talk|assistant|llms?)\b")
 ADAPTERS = re.compile(r"\bq?lora\b")
 ONE = re.compile(r"\bone(?= (thousand|[mb]illion|trillion|requests?|hours?|days?|weeks?|months?|years?|seconds?)\b)")
 LASTING = re.compile(r"\b((for|per) )?(an?|per|1) (hour|day|week|month|year)\b|\bper hour\b")  # Prices are listed by the hour.
@@ -94,7 +95,9 @@ def question_of_sentence(sentence: str, catalog: Catalog) -> SentenceQuestion | 
     ):
         fields = {"buy": "true", **fields}
     first = {"task": task, **({"model": model} if model else {})}
-    return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), reader.ignored())
+    other_job = CHATTING.search(text) if task == "images" else None  # One question is about one kind of work.
+    ignored = (*((other_job[0],) if other_job else ()), *reader.ignored())
+    return SentenceQuestion("recommend", first | _adapter(text) | fields, reader.unread(), ignored)
 
 
 def _plan(text: str, catalog: Catalog) -> SentenceQuestion:
@@ -128,7 +131,8 @@ def _runnable(text: str, catalog: Catalog) -> SentenceQuestion | None:
     fields = {} if reader.named_model() else dict(reader.figures("fit"))
     if "gpu" not in fields:
         return None
-    return SentenceQuestion("models", {"fits": fields["gpu"]}, reader.unread(), reader.ignored())
+    several = (f"{fields['gpus']}x",) if fields.get("gpus", "1") != "1" else ()  # The list is for one GPU.
+    return SentenceQuestion("models", {"fits": fields["gpu"]}, reader.unread(), (*several, *reader.ignored()))
 
 
 def _speed(text: str, task: str | None, catalog: Catalog) -> SentenceQuestion | None:

@@ -155,7 +155,7 @@ RULES = (
     _rule("seq_in", TEXTS - TRAINING, rf"{READ} +(?:of|with|,) {_NUMBER}[ -]tokens?\b(?! (?:out|answers?))", _whole),
     _rule("seq_in", TEXTS, rf"{_NUMBER}[ -]?(?:{_TOKENS_IN}|input tokens?|tokens?[ -]{_INPUTS})\b", _whole),
     _rule("seq_in", TEXTS, rf"\b(?:prompts?|inputs?|contexts?|sequence length) (?:of )?{_NUMBER}(?: tokens?\b)?", _whole),
-    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d{_THEN_OUT})|contexts?\b)", _whole),
+    _rule("seq_in", TEXTS, rf"{_NUMBER} (?:in\b(?=[ ,/]+(?:and )?\d{_THEN_OUT})|(?:context|sequence)(?: lengths?|s)?\b)", _whole),
     _rule("seq_out", TEXTS, rf"{_NUMBER}[ -]?(?:(?:tokens? )?out|output tokens?|tokens?[ -]{_OUTPUTS})\b", _whole),
     _rule("seq_out", TEXTS, rf"\b(?:answers?|outputs?|replies|responses?) of {_NUMBER}(?: tokens?\b)?", _whole),
     _rule("tokens", TRAINING, rf"{_NUMBER}[ -]tokens?\b", _count),

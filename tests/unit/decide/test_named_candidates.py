@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.answer.explain import cheaper_reason
+from whichgpu.decide.answer.explain import cheaper_reason, faster_reason
 from whichgpu.decide.answer.near_miss import near_misses
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
@@ -68,6 +68,20 @@ def test_a_cheaper_candidate_is_named_with_the_reason_against_it(
     assert (message.id if message else None) == reason
     assert message is None or "10% less" in str(message)
     assert cheaper_reason(cheaper, best, tie) is None
+
+
+def test_a_much_faster_candidate_for_little_more_is_named(catalog: Catalog) -> None:
+    best = at_cost(replace(served(catalog).answer, price_age_days=10, keeps_objective=0.95), "100")
+    assert best.tpot is not None
+    fast = replace(at_cost(best, "104"), tpot=Figure.exact(best.tpot.value / 2.4, "s", "modelled"), gpus=3)
+    faster = faster_reason(best, [fast], None)
+    assert str(faster) == f"3x {best.gpu_name} is 2.4 times as fast for 4% more"
+    two = [replace(at_cost(best, cost), capacity=Figure.exact(9.0, "requests/s", "modelled"), gpus=4) for cost in ("109", "112")]
+    roomy = replace(best, capacity=Figure.exact(3.0, "requests/s", "modelled"))
+    assert str(faster_reason(roomy, two, 2.0)) == f"4x {best.gpu_name} has 3 times the capacity for 9% more"
+    assert faster_reason(roomy, [*two[1:], fast], 2.0) is None  # One is too dear, the other has the same capacity.
+    assert faster_reason(best, [replace(fast, price_age_days=300), replace(fast, keeps_objective=0.3)], None) is None
+    assert faster_reason(fast, [best], None) is None
 
 
 def test_a_fleet_that_falls_just_short_of_the_rate_is_named_with_its_cost(catalog: Catalog) -> None:

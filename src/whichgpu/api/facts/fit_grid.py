@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.engine_support import with_engine_of_gpus
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -59,14 +60,10 @@ def is_generative(model: str, lookups: LookupCache) -> bool:
 
 
 def fit_line(model: str, gpu: Gpu, lookups: LookupCache) -> FitLine:
-    """Return whether a text model fits a GPU in 16, 8 and 4 bits, and its speed for one user."""
+    """Return whether a text model fits a GPU in 16, 8 and 4 bits as far as it has them, and its speed for one user."""
     cells, best = [], None
-    for bits, precision in PRECISION_OF_BITS.items():
-        try:
-            workload, need = _workload(model, precision, gpu, lookups)
-            fits = fit(need, workload, gpu).fits
-        except WhichGpuError:  # The GPU's engines do not have the precision.
-            continue
+    for bits, workload, need in _widths(model, gpu, lookups):
+        fits = fit(need, workload, gpu).fits
         cells.append(FitCell(bits, fits, int(need.value)))
         best = best or (workload if fits != "no" else None)
     names = {one.id: one.name for one in lookups.catalog.models}
@@ -88,9 +85,8 @@ def context_lines(model: str, gpu: Gpu, lookups: LookupCache, contexts: Sequence
     shape = lookups.shape(model)
     longest = shape.max_context if isinstance(shape, Transformer) else 0
     lines = []
-    for bits, precision in PRECISION_OF_BITS.items():
+    for bits, base, _ in _widths(model, gpu, lookups):
         try:
-            base, _ = _workload(model, precision, gpu, lookups)
             needed = [
                 _need(replace(base, batch=1, seq_in=tokens - OUTPUT_TOKENS, seq_out=OUTPUT_TOKENS), gpu, lookups)
                 if not longest or tokens <= longest
@@ -101,6 +97,27 @@ def context_lines(model: str, gpu: Gpu, lookups: LookupCache, contexts: Sequence
             continue
         lines.append(ContextLine(bits, base.precision or "", tuple(int(one.value) if one else None for one in needed)))
     return tuple(lines)
+
+
+def _widths(model: str, gpu: Gpu, lookups: LookupCache) -> Iterator[tuple[int, Workload, Figure]]:
+    """Yield the bits of a weight as published, then the fewer ones of GGUF, each with one user's workload and its bytes."""
+    published = max(PRECISION_OF_BITS) + 1
+    for bits, precision in PRECISION_OF_BITS.items():
+        if precision is not None and bits >= published:  # More bits than the weights were published in.
+            continue
+        try:
+            workload, need = _workload(model, precision, gpu, lookups)
+        except WhichGpuError:  # The GPU's engines do not have the precision.
+            continue
+        if precision is None:
+            bits = published = _nearest_bits(workload.precision)
+        yield bits, workload, need
+
+
+def _nearest_bits(precision: str | None) -> int:
+    """Return the column of a precision: 16, 8 or 4, whichever is nearest to the bits of its weights."""
+    width = 8 * PRECISION_BY_NAME[precision].traced_bytes if precision else max(PRECISION_OF_BITS)
+    return min(PRECISION_OF_BITS, key=lambda bits: abs(bits - width))
 
 
 def _workload(model: str, precision: str | None, gpu: Gpu, lookups: LookupCache) -> tuple[Workload, Figure]:

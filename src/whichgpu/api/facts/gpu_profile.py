@@ -53,7 +53,9 @@ def gpu_profile(name: str, catalog: Catalog, lookups: LookupCache) -> GpuProfile
 
 
 def _ranked(id: str, field: str, share: float) -> Message:
-    return msg(id, what=msg(f"field.{field}"), share=f"{share:.0%}")
+    """Return a message on a fact of a GPU that beats this share of its peers, or all of them."""
+    what = msg(f"field.{field}")
+    return msg(f"{id}est", what=what) if share == 1 else msg(id, what=what, share=f"{min(share, 0.99):.0%}")
 
 
 def _speed(gpu: Gpu, catalog: Catalog) -> RelativeAnswer | None:

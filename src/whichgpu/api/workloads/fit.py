@@ -32,7 +32,7 @@ from whichgpu.workload.decoding.offload import Offload
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import check_request_rate
 from whichgpu.workload.engine_support import with_engine_of_gpus
-from whichgpu.workload.shapes import Shape, TracedShape
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
@@ -275,8 +275,9 @@ def _rows(
     """Yield a row per GPU; many GPUs share a curve of memory by batch size, shifted by each GPU's CUDA context and allocator."""
     common: dict[tuple[str, int, Offload | None], _Sizes] = {}
     many = len(gpus) > FEW_GPUS
-    # If micro-batch and checkpointing are chosen per GPU, several curves are needed, and exact ones would be slow.
-    exact = not fitting.adapts_by_default(filled, shape, user_fields)
+    # A training step of a transformer takes 40 ms to replay, hundreds of which exact curves for all GPUs would need; and if
+    # micro-batch and checkpointing are chosen per GPU, several curves are needed.
+    exact = not ((isinstance(shape, Transformer) and filled.training) or fitting.adapts_by_default(filled, shape, user_fields))
     for gpu in gpus:
         of = _remembered(shape, gpu)
         workload = fitting.with_training_defaults(filled, shape, gpu, user_fields, of)

@@ -109,7 +109,8 @@ def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack
             raise _too_large(MAX_JSON_BYTES)
         items, read = price_list.own_json_items(content), ReadCounts(digest=hashlib.sha256(content).hexdigest())
         complete = not any(price_list.is_dated(item) for item in items)
-        return iter([PriceBatch(OWN_LIST, _stem(path), price_list.own_json_rows(items, read), day, complete=complete, read=read)])
+        rows = price_list.own_json_rows(items, read, resolver.count_in_name)
+        return iter([PriceBatch(OWN_LIST, _stem(path), rows, day, complete=complete, read=read)])
     if name.endswith(".gz"):
         stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
     header = next(csv.reader([stream.readline(65536).decode("utf-8-sig")]), [])
@@ -129,7 +130,8 @@ def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack
         return iter([PriceBatch(OWN_LIST, scope, rows, day, complete=False, read=read)])
     if price_list.is_layout(header):
         complete = not price_list.is_dated(header)
-        return iter([PriceBatch(OWN_LIST, scope, price_list.own_csv_rows(lines, read), day, complete=complete, read=read)])
+        rows = price_list.own_csv_rows(lines, read, resolver.count_in_name)
+        return iter([PriceBatch(OWN_LIST, scope, rows, day, complete=complete, read=read)])
     if single_file:  # A single file must be a price list; in a folder, other files are skipped.
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
     return None

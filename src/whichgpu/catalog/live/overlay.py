@@ -9,6 +9,7 @@
     region = "us-central1"          # left out: everywhere
     term = "committed-1y"
     price = "52.10 usd/h"           # the whole instance, an hour
+    accept = true                   # keeps a price that is far from the known ones
     from = "2026-01-01"
     until = "2026-12-31"
     note = "agreement 17"
@@ -41,7 +42,10 @@ from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import unknown_word
 from whichgpu.base.units import significant
 from whichgpu.catalog.currency import DollarRates
-from whichgpu.catalog.find import exact_instances, find_gpu, find_provider
+from whichgpu.catalog.find import count_in_name, find_gpu, find_provider
+from whichgpu.catalog.live.contract_checks import check_against_known_prices, contract_gpu, contract_regions, machine_named
+from whichgpu.catalog.live.references import ReferencePrices
+from whichgpu.catalog.live.resolve import is_plausible_count
 from whichgpu.catalog.live.rows import ANY_REGION, HOURS_PER_MONTH, parse_discount, parse_price
 from whichgpu.catalog.offer import TERMS, Observation
 from whichgpu.catalog.pricing import implausible_price
@@ -50,7 +54,7 @@ from whichgpu.catalog.store import Catalog
 NAME = "prices.toml"
 MAX_BYTES = 1 << 20  # Largest file, which people write by hand (set by judgement).
 MAX_DISCOUNT = Decimal("0.9")  # Largest discount off list prices (assumed); a higher one is most likely a slip.
-CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
+CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note", "accept")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
 
@@ -118,15 +122,22 @@ def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: d
             raise unknown_word("key", key, ("discounts", "contract", "owned"))
     rates = DollarRates(catalog.exchange)
     discounts = {find_provider(catalog, name): _share(name, value) for name, value in _table(document, "discounts").items()}
-    contracts = [_contract(row, catalog, today) for row in _rows(document, "contract", CONTRACT)]
+    references = ReferencePrices(catalog, rates)
+    contracts = []
+    for row in _rows(document, "contract", CONTRACT):
+        for offer in _contracts(row, catalog, today):
+            dollars = _plausible_dollars(offer, catalog, rates, today)
+            if row.get("accept") is not True:
+                check_against_known_prices(offer, references, dollars)
+            contracts.append(offer)
     owned = [_owned(row, catalog, today) for row in _rows(document, "owned", OWNED)]
-    for offer in (*contracts, *owned):
-        _check_price(offer, catalog, rates, today)
+    for offer in owned:
+        _plausible_dollars(offer, catalog, rates, today)
     return Overlay(path, discounts, (*contracts, *owned))
 
 
-def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today: date) -> None:
-    """Raise for a user's price that is implausible in US dollars; an owned machine may cost next to nothing (power only)."""
+def _plausible_dollars(offer: Observation, catalog: Catalog, rates: DollarRates, today: date) -> float:
+    """Return a user's price in US dollars; raise if it is implausible. An owned machine may cost next to nothing (power only)."""
     day = max(today, first_day(offer.observed))
     dollars = rates.dollars(offer.price, offer.currency, day)
     price = str(Money(offer.price, offer.currency))
@@ -138,26 +149,28 @@ def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today
         why = msg(f"quarantine.{reason}")
         message = msg("error.implausible-price", name=offer.instance, price=price, dollars=significant(dollars), why=why)
         raise UsageError("implausible-price", message, msg("hint.implausible-price"))
+    return dollars
 
 
-def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
+def _contracts(row: Mapping[str, Any], catalog: Catalog, today: date) -> list[Observation]:
+    """Return the offers of a contract, one in each of its regions."""
     provider, instance = find_provider(catalog, str(_required(row, "provider"))), str(row.get("instance", ""))
-    exact_matches = exact_instances(catalog.instances, instance) if instance else ()
-    machines = [machine for machine in exact_matches if machine.provider == provider]
-    gpu = find_gpu(catalog, str(row["gpu"])).id if "gpu" in row else machines[0].gpu if machines else None
+    machine = machine_named(catalog, provider, instance)
+    gpus = _gpus(row, catalog, 1 if machine is None else machine.gpus)
+    gpu = contract_gpu(catalog, machine, str(row["gpu"]) if "gpu" in row else None, gpus)
     if gpu is None:
         raise _invalid("contract", msg("error.overlay-lacks", key="gpu"))
-    gpus = _count(row.get("gpus", machines[0].gpus if machines else 1))
     term = str(row.get("term", "on-demand"))
     if term not in TERMS:
         raise unknown_word("term", term, TERMS)
     price = _hourly(str(_required(row, "price")))
-    name = instance or f"{gpus:g}x {gpu}"
-    return _offer(row, provider, name, gpu, gpus, term, price, str(row.get("region", ANY_REGION)), today, "contract")
+    name = machine.instance if machine else instance or f"{gpus:g}x {gpu}"
+    regions = contract_regions(catalog, provider, str(row.get("region", ANY_REGION)))
+    return [_offer(row, provider, name, gpu, gpus, term, price, region, today, "contract") for region in regions]
 
 
 def _owned(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
-    gpu, gpus = find_gpu(catalog, str(_required(row, "gpu"))).id, _count(row.get("gpus", 1))
+    gpu, gpus = find_gpu(catalog, str(_required(row, "gpu"))).id, _gpus(row, catalog, 1)
     price = _hourly(str(_required(row, "cost")))
     name = str(row.get("name") or f"{gpus:g}x {gpu}")
     return _offer(row, "owned", name, gpu, gpus, "owned", price, str(row.get("region", ANY_REGION)), today, "owned")
@@ -235,13 +248,18 @@ def _hourly(text: str) -> Money:
     return Money(money.amount / HOURS_PER_MONTH, money.currency) if period == "month" else money
 
 
-def _count(value: object) -> float:
+def _gpus(row: Mapping[str, Any], catalog: Catalog, default: float) -> float:
+    """Return the number of GPUs that a row states, also in the GPU's name (`8xA100`); raise if it states two."""
+    name_count = count_in_name(catalog, str(row["gpu"])) if "gpu" in row else None
+    value = row.get("gpus", default if name_count is None else name_count)
     try:
         count = float(str(value))
     except ValueError:
         count = 0.0
-    if not 0 < count <= 100_000:
+    if not is_plausible_count(count):
         raise _invalid("gpus", msg("error.bad-count", name=str(value)))
+    if name_count is not None and name_count != count:
+        raise _invalid("gpus", msg("error.two-counts", text=str(row["gpu"]), given=f"{count:g}"))
     return count
 
 

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
+from whichgpu.base.errors import UsageError
+from whichgpu.base.names import split_count, squash
 from whichgpu.base.units import MIB
 from whichgpu.catalog.currency import DollarRates
-from whichgpu.catalog.find import gpus_named
+from whichgpu.catalog.find import count_in_name, gpus_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.live.references import ReferencePrices
@@ -49,19 +52,50 @@ class Resolver:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._machines = {(row.provider, name.lower()): row for row in catalog.instances for name in (row.instance, *row.aliases)}
+        self._regions = {(row.provider, row.region.lower()): row.region for row in catalog.regions}
         # Providers whose instance names may identify the GPU; for others the cache ignores the instance name.
         self._named_here = {rule.provider for rule in name_rules() if rule.instance} | {market for market, _ in upstreams()}
         self._known: dict[tuple[object, ...], ResolvedGpu | Rejection] = {}
         self._named: dict[str, tuple[Gpu, ...]] = {}
+        self._counts: dict[str, int | None] = {}
+
+    def with_catalog_names(self, row: OfferRow) -> OfferRow:
+        """Return a price row with provider, instance and region spelled as in the catalog, if it has them in another case."""
+        provider = row.provider if self.is_seller(row.provider) else self._catalog.provider_id(row.provider)
+        if provider is None:
+            return row
+        machine = self._machines.get((provider, row.instance.lower()))
+        is_same = machine is not None and machine.instance.lower() == row.instance.lower()  # An alias keeps its own prices.
+        instance = machine.instance if machine is not None and is_same else row.instance
+        region = self._regions.get((provider, row.region.lower()), row.region)
+        if (provider, instance, region) == (row.provider, row.instance, row.region):
+            return row
+        return replace(row, provider=provider, instance=instance, region=region)
+
+    def count_in_name(self, name: str) -> int | None:
+        """Return the number of GPUs that a GPU's name states (8 in `8xH100`); None if it states none."""
+        if name not in self._counts:
+            if len(self._counts) >= MAX_CACHED:
+                self._counts.clear()
+            self._counts[name] = count_in_name(self._catalog, name)
+        return self._counts[name]
 
     def resolve(self, row: OfferRow) -> ResolvedGpu | Rejection:
         """Return the GPU variant of a price row, or the reason for its rejection."""
+        try:
+            return self._resolve(row)
+        except UsageError:  # A name states an impossible number of GPUs.
+            return Rejection("gpus", f"{row.accelerator} {row.instance}")
+
+    def _resolve(self, row: OfferRow) -> ResolvedGpu | Rejection:
         by_instance = (
             not row.accelerator or row.provider in self._named_here or (row.provider, row.instance.lower()) in self._machines
         )
         key = (row.provider, row.instance if by_instance else "", row.accelerator, row.count, row.memory_mib, row.names)
-        if row.count is not None and not MIN_GPUS <= row.count <= MAX_GPUS:  # This also rejects NaN.
+        if row.count is not None and not is_plausible_count(row.count):
             return Rejection("gpus", f"{row.count:g}")
+        if row.count is not None and (stated := self._other_count(row)):
+            return Rejection("count", stated)
         resolved = self._known.get(key)
         if resolved is None:
             if len(self._known) >= MAX_CACHED:
@@ -109,6 +143,17 @@ class Resolver:
         architectures = {one.architecture for one in self._candidates(name)}
         numbers = set(_MODEL_NUMBER.findall(name)) & set(_MODEL_NUMBER.findall(gpu.name))
         return bool(architectures) and gpu.architecture not in architectures and not numbers
+
+    def _other_count(self, row: OfferRow) -> str | None:
+        """Return the name of GPU or instance that states another number of GPUs than the row, with both; None if none does."""
+        in_gpu = self.count_in_name(row.accelerator)
+        in_instance, bare = split_count(row.instance)
+        if not _shares_name(bare, split_count(row.accelerator)[1]):
+            in_instance = None
+        for name, stated in ((row.accelerator, in_gpu), (row.instance, in_instance)):
+            if stated is not None and stated != row.count:
+                return f"{name}: {row.count:g} / {stated}"
+        return None
 
     def _resold(self, row: OfferRow) -> Instance | None:
         """Return the instance of another provider that a marketplace lists as `prefix…instance` or by another name."""
@@ -188,6 +233,20 @@ def _expected_memory_mib(row: OfferRow, resolved: ResolvedGpu, whole: float) -> 
         yield whole * resolved.gpus / units
     if resolved.gpus < 1:
         yield whole * resolved.gpus
+
+
+def is_plausible_count(gpus: float) -> bool:
+    """Whether a price can be of this many GPUs: of a slice of one, or of a whole number.
+
+    >>> is_plausible_count(0.125), is_plausible_count(8), is_plausible_count(8.5), is_plausible_count(float("nan"))
+    (True, True, False, False)
+    """
+    return MIN_GPUS <= gpus <= MAX_GPUS and (gpus < 1 or gpus == int(gpus))
+
+
+def _shares_name(one: str, other: str) -> bool:
+    one, other = squash(one), squash(other)
+    return bool(one and other) and (one in other or other in one)
 
 
 def _fits(stated_mib: float | None, expected_mib: float) -> bool:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from datetime import date
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
+from whichgpu.base.names import normalized_name
 from whichgpu.catalog.live.plausibility import UNKNOWN_GPU, row_rejection
 from whichgpu.catalog.live.resolve import Rejection, Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
 CHUNK_ROWS = 5000  # rows inserted in one statement (set by judgement)
 MAX_OFFERS = 2_000_000  # Most offers in one batch, since all are in memory while it is read (set by judgement).
+MAX_SELLERS = 200_000  # Sellers whose spelling is kept in memory (set by judgement).
 
 
 class BatchSummary(msgspec.Struct, frozen=True):
@@ -63,7 +67,8 @@ TEMPORARY_TABLES = ("kind", "incoming", "refused", "matched", "reference")
 class _Sorter:
     """Separates the price rows of a batch into accepted and rejected ones."""
 
-    def __init__(self, batch: PriceBatch, resolver: Resolver, today: date) -> None:
+    def __init__(self, connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date) -> None:
+        self.connection = connection
         self.batch = batch
         self.resolver = resolver
         self.today = today
@@ -73,11 +78,25 @@ class _Sorter:
         self.good: list[tuple[object, ...]] = []
         self.bad: list[tuple[object, ...]] = []
 
+    @cached_property
+    def sellers(self) -> dict[str, str]:
+        """Return the spelling of sellers in the price store, and of those in this batch that the catalog does not know."""
+        return {normalized_name(name): name for (name,) in self.connection.execute("SELECT DISTINCT provider FROM offer")}
+
+    def _with_known_names(self, row: OfferRow) -> OfferRow:
+        """Return a price row with its names as the catalog spells them, or the first row of an unknown seller."""
+        row = self.resolver.with_catalog_names(row)
+        if self.resolver.is_seller(row.provider) or len(self.sellers) >= MAX_SELLERS:
+            return row
+        first = self.sellers.setdefault(normalized_name(row.provider), row.provider)
+        return row if first == row.provider else replace(row, provider=first)
+
     def sort(self, row: OfferRow | RejectedRow) -> None:
         """Add a price row to the accepted or to the rejected ones, after the plausibility checks."""
         if isinstance(row, RejectedRow):
             self.bad.append((row.reason, row.row[:500], *[None] * 8))
             return
+        row = self._with_known_names(row)
         resolved = self.resolver.resolve(row)
         if isinstance(resolved, Rejection):
             self.bad.append((resolved.reason, resolved.detail, *_row_names(row)))
@@ -128,7 +147,7 @@ def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Res
     for table in _TABLES:
         connection.execute(table)
     prices, rows = 0, iter(batch.rows)
-    sorting = _Sorter(batch, resolver, today)
+    sorting = _Sorter(connection, batch, resolver, today)
     while chunk := list(islice(rows, CHUNK_ROWS)):
         prices += len(chunk)
         for row in chunk:

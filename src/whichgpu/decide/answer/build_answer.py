@@ -70,7 +70,6 @@ from whichgpu.workload.unused import beyond_context, unused
 from whichgpu.workload.workload import Workload
 
 NOTABLY_CHEAPER = 0.97  # Share of the answer's cost below which a less reliable candidate is named (assumed).
-COMPARED = "because.against"  # Beginning of the ids of reasons that compare a candidate with the next.
 UNABLE = "verify-note.unable"  # Id of the note on a command that `measure` cannot run.
 VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
 # Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
@@ -102,7 +101,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         rows = {at: self._row(at) for at in dict.fromkeys((*picked.all, *measured_at, *others_at, *unsupported_at))}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
-        best = self._with_preference(rows[first], rows[others[0]] if others else None, rows[picked.cheapest])
+        best = self._with_preference(rows[first], [rows[at] for at in others], rows[picked.cheapest])
         rows[first] = best
         group, configuration = group_at(first, candidates, screened)
         listed = {rows[at].gpu for at in picked.listed}
@@ -249,8 +248,12 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         gpu = self.question.lookups.catalog.gpu_by_id[best.gpu]
         return longest_context(replace(self._replica(best, stored), batch=best.parallel.dp), request.shape, gpu)
 
-    def _with_preference(self, best: Candidate, second: Candidate | None, cheapest: Candidate) -> Candidate:
-        """Return the answer with reasons why the next candidate and the cheapest one are not it, if they cost less."""
+    def _with_preference(self, best: Candidate, listed: Sequence[Candidate], cheapest: Candidate) -> Candidate:
+        """Return the answer with reasons why the next candidate and the cheapest one are not it, if they cost less.
+
+        Another listed one that is much faster for little more money is named as well.
+        """
+        second = listed[0] if listed else None
         tied = None if self.ranked.tied_with is None else self._row(self.ranked.tied_with)
         others = {_offer_of(one): one for one in (tied, second, cheapest) if one is not None}
         reasons = {}
@@ -258,8 +261,10 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             is_tied = tied is not None and offer == _offer_of(tied)
             reasons[offer] = explain.cheaper_reason(best, one, self.ranked.tie_reason if is_tied else "")
         is_explained = second is not None and reasons[_offer_of(second)] is not None
-        because = [reason for reason in best.because if not (is_explained and reason.id.startswith(COMPARED))]
-        return replace(best, because=(*because, *(reason for reason in reasons.values() if reason is not None)))
+        faster = explain.faster_reason(best, listed, self.screened.request.workload.rate) if self._modelled else None
+        is_explained = is_explained or faster is not None
+        because = [reason for reason in best.because if not (is_explained and reason.id.startswith(explain.COMPARED))]
+        return replace(best, because=(*because, *(reason for reason in (faster, *reasons.values()) if reason is not None)))
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         candidates, order, results = self.ranked.candidates, self.ranked.order, self.ranked.results
@@ -280,7 +285,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         request = self.screened.request
         with_task = gpu_for_task(best, request.workload, request.shape.name, self._mode)
         gpu = with_task if self._modelled else gpu_in_precision(best)
-        plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu)
+        only_first = best.ttft is not None and request.workload.ttft_max is not None and request.workload.tpot_max is None
+        plain = sentence(best, work_kind(self._modelled, self.screened.work), gpu, only_first and best.tpot is not None)
         is_chat = not getattr(request.shape, "encoder_layers", 0)  # Nobody chats with a model that transcribes or translates.
         chat_speed = 1.0 / best.tpot.value if best.tpot is not None and is_chat else None
         plain = sentence_of_mode(plain, self._mode, self.question.query, chat_speed)

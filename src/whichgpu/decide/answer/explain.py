@@ -21,9 +21,12 @@ from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
+COMPARED = "because.against"  # Beginning of the ids of reasons that compare a candidate with another.
+KEPT_LESS = 0.05  # A faster candidate may be this much less likely to keep its limits (assumed).
 COMMITTED_TERMS = ("reserved-1y", "reserved-3y", "committed-1y", "committed-3y")
 MAX_SLICES = 16  # A fraction of a GPU is displayed with a denominator of at most this (1/16).
 NOTABLE = 1.02  # Billed hours are mentioned if they exceed the hours used by this factor (assumed).
+LITTLE_MORE, MUCH_FASTER = 1.1, 1.5  # A candidate of up to this cost that is as many times as fast is named (assumed).
 MIN_RERUNS = 0.01  # Fewer expected interruptions per run than this are not mentioned (assumed).
 
 
@@ -153,6 +156,33 @@ def cheaper_reason(best: Candidate, cheaper: Candidate, tie: str) -> Message | N
     if cheaper.keeps_limits < min(SAFE_PROBABILITY, best.keeps_limits):
         return msg("because.risky-cheaper", likely=f"{cheaper.keeps_limits:.0%}", **values)
     return None
+
+
+def faster_reason(best: Candidate, rows: Sequence[Candidate], rate: float | None) -> Message | None:
+    """Return a message on the row that is much faster than the answer for little more money; None if there is none.
+
+    Speed is that of one user's tokens, or of the whole run; a service with a request `rate` is judged by its capacity.
+    """
+    limit = float(best.cost.amount) * LITTLE_MORE
+    near = [one for one in rows if best.cost.amount <= one.cost.amount and float(one.cost.amount) <= limit]
+    near = [one for one in near if age_class(one) <= age_class(best) and one.keeps_limits >= best.keeps_limits - KEPT_LESS]
+    speeds = {at: speed for at, one in enumerate(near) if (speed := _speed_ratio(one, best, rate)) >= MUCH_FASTER}
+    if not speeds or not best.cost.amount:
+        return None
+    at = max(speeds, key=lambda at: speeds[at] * float(best.cost.amount) / float(near[at].cost.amount))
+    one, more = near[at], float(near[at].cost.amount / best.cost.amount) - 1.0
+    id = f"{COMPARED}-faster" if rate is None else f"{COMPARED}-roomier"
+    values = {"gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "speed": significant(speeds[at], 2)}
+    return msg(id, more=f"{more:.0%}" if more >= 0.01 else f"{more:.1%}", **values)
+
+
+def _speed_ratio(one: Candidate, base: Candidate, rate: float | None) -> float:
+    """Return how many times as fast as `base` a candidate is, or how many times as roomy if a service has a request rate."""
+    if rate is not None and one.capacity and base.capacity:
+        return one.capacity.value / base.capacity.value
+    if one.tpot and base.tpot:
+        return base.tpot.value / one.tpot.value if rate is None else 1.0
+    return base.run_time.value / max(one.run_time.value, 1e-12)
 
 
 def age_class(one: Candidate) -> int:

@@ -65,8 +65,11 @@ def gpu_for_task(one: Candidate, workload: Workload, model: str, mode: Mode | No
     return msg(f"recommend.for-{method if workload.traits.finetuning else 'train'}", **values)
 
 
-def sentence(one: Candidate, kind: str, gpu: Message | str) -> Message:
-    """Return the answer as one sentence, with the price of a card to buy and what it rests on; `gpu` names it and its task."""
+def sentence(one: Candidate, kind: str, gpu: Message | str, first_token: bool = False) -> Message:
+    """Return the answer as one sentence, with the price of a card to buy and what it rests on; `gpu` names it and its task.
+
+    It says the time to the first token if `first_token`, else the time between tokens.
+    """
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
         "gpus": gpu_count_label(one.gpus), "gpu": gpu, "machine": f"{one.provider} {_machines(one)}",
@@ -76,8 +79,8 @@ def sentence(one: Candidate, kind: str, gpu: Message | str) -> Message:
         "cheap": format_amount(cost.low), "dear": format_amount(cost.high), "hour": format_amount(one.cost_per_hour.amount),
         "month": format_amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}",
     }  # fmt: skip
-    wait = one.tpot or one.ttft or time
-    id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
+    wait = (one.ttft if first_token else None) or one.tpot or one.ttft or time
+    id = "recommend.wait-first" if first_token else "recommend.wait-token" if one.tpot else "recommend.wait-answer"
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
         price_date = msg(f"recommend.seen-{one.purchase_basis}", day=one.purchase_day or "")

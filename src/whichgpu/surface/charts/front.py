@@ -56,7 +56,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     currency = answer.answer.cost.currency
     x = quantity("time", text(axis), log=True, axis={"format": THREE_DIGITS, "tickCount": 5})
     cost = text("web.axis-month" if is_service else "web.axis-cost", currency=currency)
-    y = quantity("cost", cost, log=True, axis={"format": "~s"})
+    y = quantity("cost", cost, log=True, axis={"format": "~s" if min(one["cost"] for one in points) >= 1 else "~g"})
     kind = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}
     marks = {
         "data": {"values": points},

@@ -16,7 +16,10 @@ def history_chart(answer: HistoryAnswer, language: Language) -> Spec:
 
 
 def history_picture(answer: HistoryAnswer, gpu: str, language: Language) -> Spec:
-    """Return a chart of the lowest price per GPU hour by provider and term; at most MAX_LINES, those with the most changes."""
+    """Return a chart of the lowest price per GPU hour by provider and term; at most MAX_LINES.
+
+    Half of the lines are those with the lowest latest price, the others those with the most changes.
+    """
     text = language.text
     lines: dict[str, list[Spec]] = {}
     for row in answer.history:
@@ -24,7 +27,9 @@ def history_picture(answer: HistoryAnswer, gpu: str, language: Language) -> Spec
         price = float(row.price_per_gpu_hour.amount.quantize(Decimal("0.0001")))
         days = dict.fromkeys((row.observed, row.last_observed))
         lines.setdefault(name, []).extend({"line": name, "day": day, "date": day, "price": price} for day in days)
-    names = sorted(lines, key=lambda name: (-len(lines[name]), name))[:MAX_LINES]
+    cheapest = sorted(lines, key=lambda name: (_latest_price(lines[name]), name))
+    changing = sorted(lines, key=lambda name: (-len(lines[name]), name))
+    names = list(dict.fromkeys((*cheapest[: MAX_LINES // 2], *changing)))[:MAX_LINES]
     values = [point for name in names for point in sorted(lines[name], key=lambda point: str(point["day"]))]
     axis = {"tickCount": 6, "title": None, "format": "%Y-%m"}
     x = {"field": "day", "type": "temporal", "title": text("web.tip-day"), "axis": axis}
@@ -40,3 +45,9 @@ def history_picture(answer: HistoryAnswer, gpu: str, language: Language) -> Spec
             "tooltip": tips(("line", text("web.tip-line")), ("date", text("web.tip-day")), ("price", y["title"])),
         },
     )  # fmt: skip
+
+
+def _latest_price(points: list[Spec]) -> float:
+    """Return the lowest price on the last day of a line."""
+    last = max(str(point["day"]) for point in points)
+    return min(float(point["price"]) for point in points if point["day"] == last)

@@ -79,8 +79,9 @@ def _export(session: Session, folder: Path) -> int:
         if done % PROGRESS_PAGES == 0:
             session.say(msg("web.exporting", done=done, total=total))
 
-    use_catalog_folder(str(session.catalog_folder.absolute()) if session.catalog_folder else None)
-    site = export_site(folder, session.language, progress=progress)
+    catalog_folder = str(session.catalog_folder.absolute()) if session.catalog_folder else None
+    use_catalog_folder(catalog_folder)
+    site = export_site(folder, session.language, progress=progress, catalog_folder=catalog_folder)
     session.say(msg("web.exported", n=site.pages, size=f"{site.bytes / 1e6:.1f} MB", path=str(folder)))
     return 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whichgpu.api.request.load import FitRequest
@@ -121,11 +121,22 @@ def _few(names: list[str], max_count: int = 6) -> Message | tuple[str, ...]:
 def _what(answer: FitAnswer) -> Message:
     """Return a message with model, task, precision, batch and sequence lengths."""
     request = answer.request
-    words: list[str | Message] = [request["task"], request["precision"], msg("fit.what-batch", batch=request["batch"])]
+    micro = request.get("micro_batch")
+    is_split = bool(micro) and (request.get("accumulation") or 1) > 1
+    batch = msg("fit.what-micro-batch" if is_split else "fit.what-batch", batch=request["batch"], micro=micro)
+    words: list[str | Message] = [request["task"], *_trained_weights(request), request["precision"], batch]
     reads = any(row.largest_context is not None for row in answer.gpus)
     lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name] and reads]
     words += [msg("fit.what-tokens", lengths="+".join(lengths))] if lengths else []
     return msg("fit.what", model=model_label(request), words=tuple(words))
+
+
+def _trained_weights(request: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Return which weights a fine-tuning trains: all, or adapters of a rank; nothing for other tasks."""
+    if request["task"] != "finetune":
+        return ()
+    method = "qlora" if request.get("qlora") else "lora" if request.get("lora_rank") else "full"
+    return (msg(f"fit.what-{method}", rank=request.get("lora_rank")),)
 
 
 def _need(answer: FitAnswer) -> Message:

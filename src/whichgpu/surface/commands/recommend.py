@@ -86,18 +86,9 @@ def _engine(one: EngineLine, answer: RecommendAnswer) -> Message:
     )
 
 
-def _lines(answer: RecommendAnswer) -> list[Message]:
-    """Return the messages under the table of candidates (costs, reasons, assumptions), in reading order."""
-    best, kind = answer.answer, answer.kind
-    lines = [msg("recommend.because", what=reason) for reason in best.because]
-    lines += [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions, answer.answer)]
-    if len(best.cost_lines) > 1:
-        lines.append(msg("recommend.cost-lines", what=cost_parts("cost.", best.cost_lines)))
-    lines += unit_cost_lines(answer)
-    lines += front_lines(answer)
-    lines += uncertainty_lines(answer)
-    lines += terms_line(answer)
-    lines += fallback_lines(answer)
+def alternative_lines(answer: RecommendAnswer) -> list[Message]:
+    """Return messages on other choices: cheaper, faster or safer ones, other terms, cards to buy, and why some rank behind."""
+    lines = [*front_lines(answer), *uncertainty_lines(answer), *terms_line(answer), *fallback_lines(answer)]
     if answer.shares:
         shares = tuple(
             msg("recommend.share", share=f"{one.on_demand:.0%}", cost=format_amount(one.cost.amount), currency=one.cost.currency)
@@ -106,9 +97,21 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
         lines.append(msg("recommend.shares", what=shares))
     lines += purchase_lines(answer)
     if answer.any_seller is not None:
-        lines.append(any_seller_line(answer.any_seller, kind))
+        lines.append(any_seller_line(answer.any_seller, answer.kind))
     if answer.with_cuda is not None:
-        lines.append(msg("recommend.with-cuda", what=candidate_summary(answer.with_cuda, kind)))
+        lines.append(msg("recommend.with-cuda", what=candidate_summary(answer.with_cuda, answer.kind)))
+    return lines
+
+
+def _lines(answer: RecommendAnswer) -> list[Message]:
+    """Return the messages under the table of candidates (costs, reasons, assumptions), in reading order."""
+    best = answer.answer
+    lines = [msg("recommend.because", what=reason) for reason in best.because]
+    lines += [msg("recommend.precision-step", what=step) for step in step_messages(answer.precisions, answer.answer)]
+    if len(best.cost_lines) > 1:
+        lines.append(msg("recommend.cost-lines", what=cost_parts("cost.", best.cost_lines)))
+    lines += unit_cost_lines(answer)
+    lines += alternative_lines(answer)
     lines += [reason for reasons in answer.why_not.values() for reason in reasons]
     lines += [msg("recommend.lacks", what=one) for one in (*answer.lacks, *answer.warnings) if one.id != STALE]
     lines += [msg("recommend.host", what=one) for one in answer.host]

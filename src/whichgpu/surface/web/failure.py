@@ -16,7 +16,7 @@ from whichgpu.base.errors import InvalidFields, NoAnswer, UsageError, WhichGpuEr
 from whichgpu.base.messages import Language, Message
 from whichgpu.surface.web.command_replies import catalog, client_error, status_of
 from whichgpu.surface.web.field_names import with_field_names, with_labels
-from whichgpu.surface.web.page import Page, PageContent
+from whichgpu.surface.web.page import SENTENCE, Page, PageContent
 from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS
 from whichgpu.workload.field_errors import combine_errors
 
@@ -90,7 +90,7 @@ def failure_content(error: WhichGpuError, page: Page, fields: tuple[str, ...] = 
     fields = fields or _bad_fields(error, page) or tuple(name for name in change if name in page.view.fields)
     choices = _choices(error)
     if not change and isinstance(error, UsageError):
-        change = {name: _valid_part(name, error, page) for name in fields}
+        change = {name: _nearest_value(name, error, page) for name in fields if name != SENTENCE}
     elif not change:
         change = dict.fromkeys(() if choices else _in_the_way(page))
     fields = fields or tuple(change)
@@ -108,8 +108,10 @@ def _quoted(error: WhichGpuError) -> set[str]:
     return {str(value).strip("'") for _, value in _values(error.message)}
 
 
-def _valid_part(name: str, error: WhichGpuError, page: Page) -> tuple[str, ...] | None:
-    """Return the values of a list that an error does not quote, if it quotes one and others are left; else None."""
+def _nearest_value(name: str, error: WhichGpuError, page: Page) -> tuple[str, ...] | str | None:
+    """Return a model's nearest name, or the values of a list that an error does not quote if it quotes one; else None."""
+    if name == "model" and (choices := _choices(error)):
+        return choices[0]
     values = page.state[name] if page.view.fields[name].is_list else ()
     valid = tuple(value for value in values if value not in _quoted(error))
     return valid if 0 < len(valid) < len(values) else None
@@ -165,7 +167,7 @@ def _in_the_way(page: Page) -> tuple[str, ...]:
         return ()
     defaults = page.view.defaults
     fields = page.view.fields if page.name in LISTS else CONSTRAINTS
-    filters = tuple(name for name in fields if page.state[name] != defaults[name] and name != "sort")
+    filters = tuple(name for name in fields if page.state[name] != defaults[name] and name not in ("sort", SENTENCE))
     single = [(name,) for name in filters[:MAX_PROBES]] if page.name in LISTS else []
     for names in (*single, filters):
         state = page.state | {name: defaults[name] for name in names}

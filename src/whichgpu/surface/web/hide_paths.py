@@ -27,6 +27,15 @@ def without_paths(error: WhichGpuError) -> WhichGpuError:
     return public
 
 
+def with_file_name(error: WhichGpuError, path: str, name: str) -> WhichGpuError:
+    """Return a copy of an error whose message calls an uploaded file by a name instead of its random one."""
+    renamed = copy(error)
+    values = error.message.values.items()
+    random = PurePath(path).name
+    renamed.message = Message(error.message.id, {key: name if value == random else value for key, value in values})
+    return renamed
+
+
 def without_folders(document: Any) -> Any:
     """Return the answer about the catalog's state with the names of its folders instead of their paths; any other as it is."""
     if not isinstance(document, StatusAnswer):

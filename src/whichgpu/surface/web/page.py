@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.api.request.field import Field, fields_of
-from whichgpu.api.request.kinds import Names
+from whichgpu.api.request.kinds import Names, Plain
 from whichgpu.api.request.read import read_field
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue, Whole
@@ -28,12 +28,13 @@ from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.tables import Rows
 from whichgpu.surface.web.command_replies import catalog
-from whichgpu.surface.web.model_guard import permitted_draft, permitted_model
+from whichgpu.surface.web.model_guard import is_path_like, permitted_draft, permitted_model
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.rest.endpoints import parameter_name
 from whichgpu.surface.web.views import PAGES, START
 from whichgpu.workload.field_errors import combine_errors, invalid_field
+from whichgpu.workload.models import built_in_member
 from whichgpu.workload.spelling import ALIASES
 
 State = dict[str, Any]
@@ -139,6 +140,8 @@ def view(
     """Declare a page with the fields of `requests` and its `extra` fields; the value of the field `subject` is in its path."""
     fields = {parameter_name(one): one for kind in requests for one in page_fields(kind).values()}
     fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
+    if not subject:  # A sentence leads to any page but that of one GPU, model or instance.
+        fields[SENTENCE] = Field(Plain(), name=SENTENCE)
 
     def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
         switches = {name: False for name, one in fields.items() if one.is_switch and not one.has_negative}
@@ -184,7 +187,8 @@ def state_and_problems(view: View, query: str, subject: str | None = None) -> tu
             try:
                 state[name] = _read(name, view.fields[name], texts)
                 if name == "model" and not isinstance(view.fields[name].kind, Names):  # A filter of rows loads no model.
-                    state[name] = permitted_model(state[name], catalog())
+                    member = None if is_path_like(state[name]) else built_in_member(state[name], catalog())
+                    state[name] = permitted_model(member or state[name], catalog())  # 70b means a model of that size.
                 if name == "speculative":
                     state[name] = permitted_draft(state[name], catalog())
             except WhichGpuError as error:

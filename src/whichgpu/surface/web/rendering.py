@@ -47,7 +47,7 @@ from whichgpu.surface.web.page import (
 from whichgpu.surface.web.query import LANGUAGE_PARAMETER, query_pairs
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
 from whichgpu.surface.web.static_files import chart_script_url, static_url
-from whichgpu.surface.web.views import NAVIGATION, PAGES
+from whichgpu.surface.web.views import NAVIGATION, PAGES, START
 from whichgpu.surface.web.views.single_file import single_file
 
 HERE = Path(__file__).parent
@@ -245,6 +245,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "named_lang": code,
         "languages": language_choices(query, language.code),
         "unknown": (),
+        "asked_sentence": "",
         "ignored": (),
         "prices_seen": None,
         "bad_fields": (),
@@ -264,7 +265,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
         "state": page.state,
         "url": page.url(),
         "unknown": unknown_parameters(page.view, page.query),
-        "ignored": _ignored_words(page),
+        **_sentence_context(page),
         "prices_seen": _prices_seen(),
         "command": shlex.join(["whichgpu", *command_line(*content.command)]) if content.command is not None else "",
         "charts": content.charts,
@@ -274,11 +275,13 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
     }
 
 
-def _ignored_words(page: Page) -> tuple[str, ...]:
-    """Return the words of the sentence that led to a page on which its answer does not depend."""
+def _sentence_context(page: Page) -> dict[str, Any]:
+    """Return the sentence that led to an answer, and its words on which the answer does not depend; nothing without one."""
     sentence = page.state.get(SENTENCE)
-    question = question_of_sentence(sentence[:MAX_SENTENCE], catalog()) if sentence else None
-    return question.ignored if question else ()
+    if not sentence or page.name == START:
+        return {}
+    question = question_of_sentence(sentence[:MAX_SENTENCE], catalog())
+    return {"asked_sentence": sentence, "ignored": question.ignored if question else ()}
 
 
 def _prices_seen() -> tuple[str, int] | None:
@@ -297,7 +300,7 @@ def _with_local_numbers(context: Context, value: Any) -> Any:
 
 def _breakable(name: str) -> Markup:
     """Template filter: return a machine's name that may wrap after `_`, `-` and `.`, not inside its words."""
-    return Markup(re.sub("([_.-])", r"\1<wbr>", escape(name)))
+    return Markup(re.sub("([_.-])", r"\1<wbr>", str(escape(name))))
 
 
 @cache

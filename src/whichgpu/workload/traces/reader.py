@@ -74,9 +74,11 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
         *("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
         *("start_time", "starttime", "created", "created_at", "@timestamp"),  # logs of servers and gateways
     ),
-    "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
+    "prompt": (
+        *("prompt", "prompt_tokens", "input_tokens", "tokens_in", "prompt_length", "input_length", "prompt_len", "input_len"),
+    ),
     "output": (
-        *("output", "output_tokens", "completion_tokens", "generated_tokens", "response_tokens", "decode_tokens"),
+        *("output", "output_tokens", "tokens_out", "completion_tokens", "generated_tokens", "response_tokens", "decode_tokens"),
         *("output_length", "completion_length", "output_len"),
     ),
 }

@@ -22,16 +22,17 @@ from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import BLOCK, Field, MemoryCurve, fit, largest_fitting, required_memory, verdict
+from whichgpu.estimate.fit import BLOCK, GRID, Field, MemoryCurve, fit, largest_fitting, required_memory, verdict
 from whichgpu.estimate.memory.blog2015 import formula_bytes
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
+from whichgpu.estimate.memory.training.transformer import _fullest
 from whichgpu.estimate.remedies import FitProblem, gpus_that_fit, remedies
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 from whichgpu.surface.charts.memory import MAX_BARS, MemoryBar, memory_chart, memory_picture
 from whichgpu.workload.shapes import Dlrm, Mlp, Transformer, WeightsOnly
-from whichgpu.workload.spelling import fill_defaults
+from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
 
 LLAMA = Transformer("llama", "llama", 4096, 32, 32, 8, 128, 14336, 128256, True, "rms", "silu", False, True, 0, 131072)
@@ -91,6 +92,33 @@ def test_one_curve_serves_many_limits_with_few_computations() -> None:
     sizes = [curve.largest(limit * GIB) for limit in range(10, 300)]
     assert sizes == sorted(sizes)
     assert len(calls) < 120
+
+
+def test_without_exact_gpus_of_almost_the_same_memory_share_computations_and_no_size_is_too_large() -> None:
+    calls: list[Workload] = []
+
+    def stepped(workload: Workload) -> MemoryEstimate:
+        """Memory that grows in steps of 768 MiB, as the allocator's segments do."""
+        calls.append(workload)
+        tokens = workload.local_batch * (workload.seq_in or 1)
+        parts = {"weights": 4 * GIB, "activations": -(-tokens * MIB // (768 * MIB)) * 768 * MIB}
+        return build_estimate(parts, (0.95, 1.05), (0.95, 1.05))
+
+    workload = Workload("train", "m", batch=1, seq_in=512)
+    limits = [GIB * size + GIB // 50 * part for size in (16, 24, 40, 48, 80, 96, 128, 141) for part in range(12)]
+    rough = MemoryCurve(workload, LLAMA, "context", stepped, exact=False)
+    sizes = [rough.largest(limit) for limit in limits]
+    assert len(calls) < 100  # with exact curves 187
+    exact = MemoryCurve(workload, LLAMA, "context", stepped)
+    for size, best in zip(sizes, map(exact.largest, limits), strict=True):
+        assert best * (1 - 2 / GRID) <= size <= best
+
+
+def test_the_gpus_of_a_listed_lora_run_share_replays_of_its_step() -> None:
+    _fullest.cache_clear()
+    lora = from_object({"task": "finetune", "model": "gpt2", "seq_in": 512, "batch": 4, "lora_rank": 8, "checkpointing": "none"})
+    assert len(verbs.fit_workload(lora, helpful=False).gpus) > 300
+    assert _fullest.cache_info().misses < 60  # with exact curves 121
 
 
 def test_the_largest_batch_is_counted_over_all_gpus_and_the_context_with_the_answer() -> None:

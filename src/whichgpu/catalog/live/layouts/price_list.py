@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
@@ -22,9 +22,11 @@ from whichgpu.base.dates import first_day, is_date, last_day
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
+from whichgpu.base.names import split_count
 from whichgpu.catalog.live.rows import ANY_REGION, HOURS_PER_MONTH, OfferRow, ReadCounts, RejectedRow, parse_discount, parse_price
 
 NEEDED = frozenset({"provider", "gpu", "price"})
+CountInName = Callable[[str], int | None]  # number of GPUs that a GPU's name states
 _LETTER = re.compile(r"[A-Za-z]")
 
 
@@ -39,7 +41,7 @@ def is_dated(header: Iterable[str]) -> bool:
     return bool({"observed", "observed_at"} & set(header))
 
 
-def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
+def own_csv_rows(lines: Iterable[str], read: ReadCounts, count_in_name: CountInName) -> Iterator[OfferRow | RejectedRow]:
     """Yield the prices, and rejected rows, in the lines of the user's own price list as CSV."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
@@ -50,7 +52,7 @@ def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | 
         if None in cells:  # The row has more cells than the header.
             yield RejectedRow("malformed", str(list(cells.values())))
         else:
-            yield from _read({name: text_of_csv_cell(cell) if cell else cell for name, cell in cells.items()})
+            yield from _read({name: text_of_csv_cell(cell) if cell else cell for name, cell in cells.items()}, count_in_name)
 
 
 def own_json_items(content: bytes) -> list[dict[str, Any]]:
@@ -63,32 +65,34 @@ def own_json_items(content: bytes) -> list[dict[str, Any]]:
         raise DataError("not-a-list", msg("error.not-json-list", why=str(problem)), msg("hint.not-a-catalog")) from problem
 
 
-def own_json_rows(items: Iterable[Mapping[str, Any]], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
+def own_json_rows(
+    items: Iterable[Mapping[str, Any]], read: ReadCounts, count_in_name: CountInName
+) -> Iterator[OfferRow | RejectedRow]:
     """Yield the prices, and rejected rows, in the items of the user's own price list as JSON."""
     for item in items:
         read.rows += 1
-        yield from _read(item)
+        yield from _read(item, count_in_name)
 
 
-def _read(cells: Mapping[str, Any]) -> Iterator[OfferRow | RejectedRow]:
+def _read(cells: Mapping[str, Any], count_in_name: CountInName) -> Iterator[OfferRow | RejectedRow]:
     try:
-        yield from _rows(cells)
+        yield from _rows(cells, count_in_name)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, UsageError):
         yield RejectedRow("malformed", str({key: value for key, value in cells.items() if value}))
 
 
-def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
-    stated = cells.get("gpus")
-    gpus = 1.0 if stated in (None, "") else float(stated)
+def _rows(cells: Mapping[str, Any], count_in_name: CountInName) -> Iterator[OfferRow]:
+    gpu, stated = _text(cells["gpu"]), cells.get("gpus")
+    count = count_in_name(gpu)
+    gpus = float((count or 1) if stated in (None, "") else stated)
     price, currency = _price(cells, gpus)
-    gpu = str(cells["gpu"] or "")
     upfront = cells.get("upfront") or cells.get("upfront.amount")
     upfront = upfront.get("amount") if isinstance(upfront, Mapping) else upfront
     for day in _days(cells):
         yield OfferRow(
-            provider=str(cells["provider"] or ""),
-            instance=str(cells.get("instance") or f"{gpus:g}x {gpu}"),
-            region=str(cells.get("region") or ANY_REGION),
+            provider=_text(cells["provider"]),
+            instance=_text(cells.get("instance")) or f"{gpus:g}x {split_count(gpu)[1] if count else gpu}",
+            region=_text(cells.get("region")) or ANY_REGION,
             accelerator=gpu,
             count=gpus,
             memory_mib=None,
@@ -105,20 +109,36 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
 def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
     """Return the hourly price of the whole instance after the row's discount, and its currency."""
     stated = cells.get("price")
-    currency = cells.get("currency") or cells.get("price.currency") or "USD"
+    currencies = [cells.get("currency"), cells.get("price.currency")]
+    periods = [cells.get("per")]
     if isinstance(stated, Mapping):
-        stated, currency = stated["amount"], stated["currency"]
+        currencies.append(stated["currency"])
+        stated = stated["amount"]
     elif stated in (None, ""):
         stated = cells["price.amount"]
-    period = str(cells.get("per") or "hour")
     if isinstance(stated, str) and _LETTER.search(stated):
-        money, currency_named = parse_money(stated)
-        stated, currency, period = money.amount, money.currency, currency_named or period
+        money, period_named = parse_money(stated)
+        stated = money.amount
+        currencies.append(money.currency)
+        periods.append(period_named)
+    currency = _only([str(one).upper() for one in currencies if one], "USD")
+    period = _only([str(one) for one in periods if one], "hour")
     discount = cells.get("discount")
     if period == "hour" and not discount:
-        return parse_price(stated), str(currency).upper()
+        return parse_price(stated), currency
     scale = {"hour": Decimal(1), "gpu-hour": Decimal(str(gpus)), "month": 1 / Decimal(HOURS_PER_MONTH)}[period]
-    return parse_price(parse_price(stated) * scale * (1 - parse_discount(discount))), str(currency).upper()
+    return parse_price(parse_price(stated) * scale * (1 - parse_discount(discount))), currency
+
+
+def _only(stated: Collection[str], default: str) -> str:
+    """Return the one value that a row states in one or several places, or the default; raise ValueError if they differ."""
+    if len(set(stated)) > 1:
+        raise ValueError(str(stated))
+    return next(iter(stated), default)
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else str(cell).strip()
 
 
 def _days(cells: Mapping[str, Any]) -> tuple[date | None, ...]:

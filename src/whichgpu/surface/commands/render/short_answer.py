@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.decide.answer.build_answer import COMPARED
+from whichgpu.decide.answer.explain import COMPARED
 from whichgpu.decide.answer.precision_steps import step_messages
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
@@ -74,7 +74,7 @@ def say_short(session: Session, answer: RecommendAnswer) -> None:
         return len(texts) + tables.text_of(COMPACT, _header(session, answer, names, len(rows)), rows).count("\n")
 
     for part, min_length in (
-        (rows, 4), (risks, 1), (changes, 1), (rows, 3), (steps, 1), (reasons, 2), (serve, 0), (rows, 2),
+        (rows, 4), (risks, 1), (changes, 1), (rows, 3), (steps, 1), (reasons, 2), (rows, 2), (serve, 0),
         (changes, 0 if answer.answer.purchase else 1), (steps, 0), (rows, 1), (changes, 0),
     ):  # fmt: skip
         while line_count() > MAX_LINES and len(part) > min_length:

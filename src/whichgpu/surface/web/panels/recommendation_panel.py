@@ -22,6 +22,8 @@ def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
         return text(f"web.card-{name}")
 
     all_cards = [card(title("hour"), significant(float(best.cost_per_hour.amount)), currency)]
+    if best.purchase is not None:
+        all_cards = [card(title("purchase"), format_amount(best.purchase.amount), currency, purchase_basis(best, language))]
     if answer.kind == "service":
         all_cards.append(card(title("month"), significant(float(best.cost_per_month.amount)), currency))
     else:
@@ -32,11 +34,19 @@ def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
     if best.throughput.value:
         all_cards.append(figure_card(title("throughput"), best.throughput, significant, language, best.throughput.unit))
     for name, figure in (("ttft", best.ttft), ("tpot", best.tpot)):
-        all_cards += [figure_card(title(name), figure, format_seconds, language)] if figure is not None else []
+        if figure is not None:
+            percentile = answer.request.get("percentile")
+            late = text(f"web.card-{name}-late", percentile=f"{percentile:g}") if best.simulated and percentile else title(name)
+            all_cards.append(figure_card(late, figure, format_seconds, language))
     share = round(100 * best.needed.value / best.usable)
     detail = text("web.of-usable", usable=format_memory(best.usable), share=share)
-    memory = format_memory(int(best.needed.value))
-    return [*all_cards, card(title("memory"), memory, "", detail, best.needed.basis, min(share, 100))]
+    memory, alone = format_memory(int(best.needed.value)), "memory-alone" if best.simulated else "memory"
+    return [*all_cards, card(title(alone), memory, "", detail, best.needed.basis, min(share, 100))]
+
+
+def purchase_basis(one: Candidate, language: Language) -> str:
+    """Return what the price of cards to buy rests on, with its day; empty if they are not bought."""
+    return language.text(f"recommend.seen-{one.purchase_basis}", day=one.purchase_day or "") if one.purchase else ""
 
 
 def _cost_card(title: str, cost: Cost, language: Language) -> Card:
@@ -73,10 +83,12 @@ def _row(one: Candidate, answer: RecommendAnswer, language: Language) -> dict[st
         "speed": significant(one.throughput.value), "unit": one.throughput.unit, "speed_raw": one.throughput.value,
         "speed_range": range_text(one.throughput, significant, language),
         "late": format_late(late.value), "late_raw": late.value, "late_range": range_text(late, format_late, language),
-        "cost": format_amount(cost.amount), "currency": one.cost.currency, "cost_raw": float(cost.amount),
+        "cost": format_amount(cost.amount), "cost_raw": float(cost.amount),
         "cost_range": _cost_range(cost, language),
         "hour": format_amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
         "each": format_amount(unit.amount) if unit else "", "each_raw": float(unit.amount) if unit else 0.0,
         "keeps": f"{one.keeps_limits:.0%}", "keeps_raw": one.keeps_limits,
-        "seen": one.price_observed_at, "stale": one.price_stale,
+        "seen": one.price_observed_at, "stale": one.price_stale, "price_basis": purchase_basis(one, language),
+        "price": format_amount(one.purchase.amount) if one.purchase else "",
+        "price_raw": float(one.purchase.amount) if one.purchase else 0.0,
     }  # fmt: skip

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from whichgpu.api.context import Context
 from whichgpu.api.facts.fit_grid import PRECISION_OF_BITS, FitLine
 from whichgpu.api.prices.offers import offers
+from whichgpu.base.codec import Cell
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, significant
@@ -27,8 +28,18 @@ MAX_OFFERS = 12  # Offers on the page of a GPU.
 def facts(record: object, language: Language, without: Collection[str] = HIDDEN_FACTS) -> list[tuple[str, str]]:
     """Return the facts of a record that are known, each with its heading and its value with a unit."""
     (row,) = flat_rows([record])
-    texts = ((name, cell_text(name, value, language)) for name, value in row.items() if name not in without)
-    return [(heading(name, language), text) for name, text in texts if text]
+    currency = row.pop("launch_price.currency", None)
+    texts = {name: _fact_text(name, value, language) for name, value in row.items() if name not in without}
+    if currency and texts.get("launch_price.amount"):
+        texts["launch_price.amount"] += f" {currency}"
+    return [(heading(name, language), text) for name, text in texts.items() if text]
+
+
+def _fact_text(name: str, value: Cell, language: Language) -> str:
+    """Return the value of a fact with its unit; a count without a unit has thousands separators."""
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    text = cell_text(name, value, language)
+    return f"{value:,}" if is_count and text == str(value) else text
 
 
 def offer_rows(request: dict[str, Any], context: Context, language: Language) -> tuple[list[dict[str, Any]], int]:

@@ -1,6 +1,6 @@
 // Submits forms without a page load: the URL has the whole state, so the answer is fetched from the new URL and inserted.
 import { drawCharts } from "./charts.js";
-import { followPage } from "./course.js";
+import { followPage, startCourse } from "./course.js";
 import { say, word } from "./say.js";
 import { startSorting } from "./sorting.js";
 
@@ -97,6 +97,7 @@ export async function show(address, { whole = false, push = true } = {}) {
     if (!whole) markFields(found);
     place.replaceChildren(...fresh.childNodes);
     settle(place);
+    if (document.querySelector("#answer .problem")) reveal();
   } catch (problem) {
     if (turn === asked && stop.signal.aborted) say(word("cancelled"));
     if (stop.signal.aborted) return;
@@ -107,6 +108,32 @@ export async function show(address, { whole = false, push = true } = {}) {
     end();
     if (turn === asked) document.querySelector("#answer")?.removeAttribute("aria-busy");
   }
+}
+
+// Scrolls up to the beginning of the answer if it is above the window or behind the header.
+function reveal() {
+  const answer = document.querySelector("#answer");
+  if (answer.getBoundingClientRect().top < parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop)) answer.scrollIntoView();
+}
+
+// Displays that an answer is being computed on the way to another page, which may take seconds.
+function startWaiting() {
+  let timer = 0;
+  let course = null;
+  const end = () => {
+    clearTimeout(timer);
+    course?.end();
+  };
+  const cancel = () => {
+    end();
+    stop();
+  };
+  const wait = () => { timer = setTimeout(() => { course = startCourse(cancel); }, WAIT); };
+  document.addEventListener("submit", (event) => event.target.matches("form[data-wait]") && wait());
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-wait] a") && !(event.metaKey || event.ctrlKey || event.shiftKey)) wait();
+  });
+  addEventListener("pageshow", (event) => event.persisted && end());
 }
 
 // Hides the form on a narrow screen after its answer has come.
@@ -125,11 +152,15 @@ export async function ask(form, options) {
 }
 
 export function startForms() {
+  startWaiting();
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!form.matches("[data-ask], [data-basket]")) return;
     event.preventDefault();
-    ask(form, { whole: form.matches("[data-basket]") }).then(() => fold(form));
+    ask(form, { whole: form.matches("[data-basket]") }).then(() => {
+      fold(form);
+      reveal();
+    });
   });
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-ask]");

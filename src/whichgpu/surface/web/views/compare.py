@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whichgpu.api.request.load import CompareRequest
@@ -18,12 +18,13 @@ from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.cards import range_text
 from whichgpu.surface.web.panels.subjects import FULL_BAR
 from whichgpu.surface.web.views.forms import Form
-from whichgpu.surface.web.views.shared import context_of, near_content, page_words
+from whichgpu.surface.web.views.shared import SETTINGS, context_of, is_set, near_content, page_words
 from whichgpu.workload.tasks import TASKS
 
 DEFAULT_NAMES = ("H100 SXM", "A100 SXM 80GB", "L40S", "RTX 4090", "L4", "T4")
 MAX_COMPARED = 24  # Largest number of GPUs compared on a page; estimates of each take milliseconds.
 MORE_FIELDS = ("batch", "seq_in", "seq_out", "gpus", "image")  # Fields of the workload in the form below the model.
+ADAPTERS = ("qlora", "lora_rank")  # Fields of a fine-tuning.
 
 
 @view("compare", CompareRequest, defaults={"name": DEFAULT_NAMES, "task": "decode", "model": "llama-3.1-8b"})
@@ -38,7 +39,14 @@ def compare(page: Page) -> PageContent:
         costs = compared_costs(answer, context_of(page))
     except WhichGpuError as error:
         return error_content("compare.html", context, error, page, command=command)
-    context |= {"rows": _rows(answer, costs, page.language), "unit": _unit(answer), "sources": answer.sources}
+    rows = _rows(answer, costs, page.language)
+    context |= {
+        "rows": rows,
+        "unit": _unit(answer),
+        "sources": answer.sources,
+        "sentence_of": _sentence(rows, page.language),
+        "common": _common_settings(answer),
+    }
     return PageContent("compare.html", context, command)
 
 
@@ -46,6 +54,36 @@ def _unit(answer: Comparison) -> str:
     """Return the unit of throughput of a comparison; empty if there is no estimate."""
     figures = (one.estimate.throughput for one in answer.speed or () if one.estimate)
     return next((figure.unit for figure in figures if figure), "")
+
+
+def _common_settings(answer: Comparison) -> dict[str, Any]:
+    """Return the settings that the estimates of all GPUs share, by name of the field."""
+    requests = [one.estimate.request for one in answer.speed or () if one.estimate]
+    shared = {name: requests[0].get(name) for name in SETTINGS} if requests else {}
+    return {name: value for name, value in shared.items() if is_set(value) and all(one.get(name) == value for one in requests)}
+
+
+def _own_settings(answer: Comparison, place: int) -> str:
+    """Return the settings of one GPU's estimate that other GPUs do not have, as text."""
+    estimate, common = (answer.speed or ())[place].estimate, _common_settings(answer)
+    request = estimate.request if estimate else {}
+    return ", ".join(str(request[name]) for name in ("precision", "engine") if request.get(name) and name not in common)
+
+
+def _sentence(rows: Sequence[Mapping[str, Any]], language: Language) -> str:
+    """Return the answer as one sentence: the fastest GPU and the one whose work costs least; empty if none can do it."""
+    able = [row for row in rows if row["speed_raw"]]
+    if not able:
+        return language.text("web.compare-none")
+    fastest = max(able, key=lambda row: row["speed_raw"])
+    cheapest = min((row for row in able if row["cost_raw"]), key=lambda row: row["cost_raw"], default=None)
+    if cheapest is None or cheapest is fastest:
+        return language.text("web.compare-best" if cheapest else "web.compare-fastest", fastest=fastest["name"])
+    return language.text(
+        "web.compare-two", fastest=fastest["name"], cheapest=cheapest["name"],
+        faster=significant(fastest["speed_raw"] / cheapest["speed_raw"]),
+        dearer=significant(fastest["cost_raw"] / cheapest["cost_raw"]) if fastest["cost_raw"] else "–",
+    )  # fmt: skip
 
 
 def _rows(answer: Comparison, costs: Sequence[ComparedCost], language: Language) -> list[dict[str, Any]]:
@@ -72,7 +110,8 @@ def _row(
         reason = language.text("web.needs-of", needed=format_memory(needed), usable=format_memory(usable))
     price = cost.cost if speed else None
     return {
-        "name": compared.name, "gpu": compared.gpu.id, "reason": reason, "fits": estimate.fits if estimate else "no",
+        "name": compared.name, "gpu": compared.gpu.id, "reason": reason,
+        "how": _own_settings(answer, place), "fits": estimate.fits if estimate else "no",
         "speed": significant(speed.value) if speed else "", "speed_raw": speed.value if speed else 0.0,
         "speed_range": _range(speed, language), "speed_bar": _bar(speed, longest[0]),
         "cost": significant(price.value) if price else "", "cost_raw": price.value if price else 0.0,
@@ -102,5 +141,6 @@ def _form(page: Page) -> dict[str, Any]:
         "name": form.field("name"),
         "task": form.field("task", "select", TASKS),
         "model": form.field("model", completions="models"),
+        "adapters": [form.field(name) for name in ADAPTERS],
         "more": [*(form.field(name) for name in MORE_FIELDS), form.field("precision"), form.field("engine")],
     }

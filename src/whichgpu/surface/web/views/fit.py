@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whichgpu.api.request.field import Field
@@ -20,10 +20,10 @@ from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.failure import error_content
-from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
-from whichgpu.surface.web.views.shared import lookup_cache, page_words
+from whichgpu.surface.web.views.shared import SETTINGS, is_set, lookup_cache, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
 # GPUs displayed if none is named: common ones to rent and own, by memory.
@@ -35,14 +35,18 @@ MAX_BARS = 16  # Largest number of GPUs in the chart of a page.
 TRAINING = "train finetune"
 SLIDER_TASKS = {"seq_out": "serve batch"}  # Tasks that use a slider, if not all.
 # Changes that a table row proposes, and their fields on this page.
-REMEDIES = {"more-gpus": ("gpus",), "quantise": ("precision",), "kv-cache": ("kv_precision",)}
+REMEDIES = {
+    "shorter-context": ("seq_in",), "lora": ("lora_rank",), "qlora": ("qlora", "lora_rank"), "more-gpus": ("gpus",),
+    "quantise": ("precision",), "kv-cache": ("kv_precision",), "next-gpu": ("gpu",),
+}  # fmt: skip
+MAX_PROPOSED_GPUS = 8  # Largest number of GPUs that a row proposes: those of one machine.
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 
 
 @view(
     "fit",
     FitRequest,
-    extra={"quick": Field(Flag()), "unit": Field(Plain()), SENTENCE: Field(Plain())},
+    extra={"quick": Field(Flag()), "unit": Field(Plain())},
     defaults={"model": "llama-3.1-8b", "task": "serve", "unit": "GiB"},
 )
 def fit(page: Page) -> PageContent:
@@ -107,12 +111,15 @@ def _content(answer: FitAnswer, page: Page, unit: str) -> dict[str, Any]:
         "remedies": {row.gpu: _remedies(row, page) for row in answer.gpus},
         "reads": any(row.largest_context is not None for row in answer.gpus),
         "request": answer.request,
+        "settings": SETTINGS,
+        "is_set": is_set,
     }
 
 
 def _remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
     """Return the changes with which a workload fits the GPU, several GPUs among them, each with the URL of the page with it."""
-    return [*_single_remedies(row, page), *_adapters(row, page)]
+    single = _single_remedies(row, page)
+    return [*(_adapters(row, page) if single.keys() <= {"next-gpu", "more-gpus"} else ()), *single.values()]
 
 
 def _adapters(row: FitRow, page: Page) -> list[tuple[Message, str]]:
@@ -129,13 +136,23 @@ def _adapters(row: FitRow, page: Page) -> list[tuple[Message, str]]:
     return []
 
 
-def _single_remedies(row: FitRow, page: Page) -> list[tuple[Message, str]]:
-    working = {one.id: one for one in reversed(row.remedies) if one.fits != "no" and one.id in REMEDIES}
-    return [
-        (working[id].what, page.url(gpu=(row.gpu,), **{name: str(working[id].change[name]) for name in fields}))
+def _single_remedies(row: FitRow, page: Page) -> dict[str, tuple[Message, str]]:
+    """Return the changes that suffice by themselves, by id; a tight workload gets those with which it surely fits."""
+    verdicts = ("fits",) if row.fits == "tight" else ("fits", "tight")
+    working = {one.id: one for one in reversed(row.remedies) if one.fits in verdicts and one.id in REMEDIES}
+    if "more-gpus" in working and working["more-gpus"].change["gpus"] > MAX_PROPOSED_GPUS:
+        del working["more-gpus"]
+    return {
+        id: (working[id].what, page.url(**{"gpu": (row.gpu,)} | {name: _stated(name, working[id].change) for name in fields}))
         for id, fields in REMEDIES.items()
         if id in working
-    ]
+    }
+
+
+def _stated(name: str, change: Mapping[str, Any]) -> Any:
+    """Return a changed field's value as the page's state has it."""
+    value = change.get(name)
+    return (value,) if name == "gpu" else value if isinstance(value, bool) or value is None else str(value)
 
 
 def _form(page: Page) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.commands.plan import STAGES
 from whichgpu.surface.web.failure import error_content
+from whichgpu.surface.web.hide_paths import with_file_name
 from whichgpu.surface.web.page import Page, PageContent, page_fields, view
 from whichgpu.surface.web.panels.fleet_panel import fleet_charts, fleet_content
 from whichgpu.surface.web.panels.server_panel import server_charts, server_content
@@ -68,6 +69,8 @@ def plan(page: Page) -> PageContent:
                 context |= server_content(answer.serving, page.language)
                 charts = server_charts(answer.serving, page.language)
     except WhichGpuError as error:
+        for path in page.files.values():
+            error = with_file_name(error, path, EXAMPLE_TRACE)
         return error_content("plan.html", context, error, page, command=command)
     return PageContent("plan.html", context, command, charts)
 

@@ -6,16 +6,15 @@ from typing import Any
 
 from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import Plain
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
 from whichgpu.decide.configurations.slow_steps import SAFE_PROBABILITY
 from whichgpu.surface.candidate_cells import columns
 from whichgpu.surface.charts.front import front_picture, terms_picture
-from whichgpu.surface.commands.recommend import verify_command
+from whichgpu.surface.commands.recommend import alternative_lines, verify_command
 from whichgpu.surface.web.failure import error_content, rejection_text
-from whichgpu.surface.web.page import SENTENCE, Page, PageContent, view
+from whichgpu.surface.web.page import Page, PageContent, view
 from whichgpu.surface.web.panels.recommendation_panel import cards, common_unit, rows
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.launch_panel import launch_content
@@ -37,7 +36,7 @@ WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for nam
 @view(
     "recommend",
     RecommendRequest,
-    extra={"any_model": Field(Flag()), SENTENCE: Field(Plain())},
+    extra={"any_model": Field(Flag())},
     defaults={"task": "serve", "model": "llama-3.1-8b"},
 )
 def recommend(page: Page) -> PageContent:
@@ -58,6 +57,9 @@ def recommend(page: Page) -> PageContent:
     context |= {
         "answer": answer,
         "verify": verify_command(answer),
+        "verify_gpu": verify_command(answer) != answer.verify,
+        "currency": answer.answer.cost.currency,
+        "alternatives": alternative_lines(answer),
         "service": answer.kind == "service",
         "cards": cards(answer, language),
         "rows": rows(answer, language),

@@ -26,6 +26,12 @@ from whichgpu.surface.web.page import Page
 FIRST_MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mistral-7b", "gpt2", "bert-large", "resnet50", "vit-b-16")
 VERDICTS = ("fits", "tight", "no")
 
+# Settings of a workload that pages list.
+SETTINGS = (
+    "precision", "kv_precision", "batch", "micro_batch", "accumulation", "seq_in", "seq_out", "image", "engine", "optimizer",
+    "checkpointing", "attention", "gpus", "lora_rank", "qlora",
+)  # fmt: skip
+
 
 def lookup_cache() -> LookupCache:
     """Return this worker's cache of models and GPUs; it never traces a model, since that would run the model's code."""
@@ -35,6 +41,11 @@ def lookup_cache() -> LookupCache:
 @lru_cache(maxsize=1)
 def _lookup_cache(catalog: Catalog) -> LookupCache:
     return make_lookup_cache(catalog, trusting=False)
+
+
+def is_set(value: object) -> bool:
+    """Return whether the value of a setting says anything: not if it is missing, off or "none"."""
+    return value not in (None, False, "none")
 
 
 def context_of(page: Page, stages: StageShares | None = None) -> Context:

@@ -18,7 +18,7 @@ _DATA = re.compile(r'<script type="application/json" id="charts">.*?</script>', 
 _BARE = re.compile(r"<noscript>.*?</noscript>|<template .*?</template>", re.DOTALL)
 _FOLD = re.compile(r'<input type="checkbox" class="fold-box"[^>]*><label class="fold".*?</label>', re.DOTALL)
 _CONTROLS = re.compile(
-    r'<form class="(?:ask|filters)[^"]*".*?</form>|<ul class="(?:twins|downloads)".*?</ul>|<nav .*?</nav>'
+    r'<form class="(?:ask|filters|sentence-box)[^"]*".*?</form>|<ul class="(?:twins|downloads)".*?</ul>|<nav .*?</nav>'
     r'|<div class="(?:languages|controls[^"]*)".*?</div>',
     re.DOTALL,
 )

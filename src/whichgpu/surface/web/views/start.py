@@ -10,17 +10,16 @@ import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.recommend.recommend_verb import recommend
-from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import Plain
 from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.surface.candidate_cells import money_text
 from whichgpu.surface.sentence_question import question_of_sentence
 from whichgpu.surface.web.command_replies import catalog, client_error
 from whichgpu.surface.web.failure import error_content
 from whichgpu.surface.web.page import MAX_SENTENCE, SENTENCE, Page, PageContent, address, view, view_named
-from whichgpu.surface.web.panels.recommendation_panel import cards
+from whichgpu.surface.web.panels.recommendation_panel import cards, purchase_basis
 from whichgpu.surface.web.reader_language import language_in, with_language
 from whichgpu.surface.web.views.shared import lookup_cache
 from whichgpu.workload.models import built_in_member
@@ -30,7 +29,7 @@ Question = Mapping[str, Any]
 QUESTIONS: dict[str, Question] = {
     "chat": {"task": "serve", "model": "llama-3.1-70b"},
     "finetune": {"task": "finetune", "model": "llama-3.1-8b", "qlora": True},
-    "train": {"task": "train", "model": "resnet50"},
+    "train": {"task": "train", "model": "resnet50", "epochs": 90},  # As in the paper of 2015, on ImageNet.
     "home": {"task": "serve", "model": "llama-3.1-8b", "buy": True},
 }
 PRESETS: dict[str, Question] = {
@@ -56,7 +55,7 @@ class CommonAnswer(msgspec.Struct, frozen=True):
     error: WhichGpuError | None = None
 
 
-@view("start", extra={SENTENCE: Field(Plain())})
+@view("start")
 def start(page: Page) -> PageContent:
     """Return the start page; a sentence in the field `q` leads to the recommendation that it asks for."""
     today = date.today()
@@ -86,9 +85,8 @@ def start(page: Page) -> PageContent:
             fields["model"] = built_in_member(fields["model"], catalog()) or fields["model"]
         is_mix = question.command == "recommend" and "model" not in fields
         answered = {**fields, "any_model": True} if is_mix else fields
-        if question.ignored:  # The answer's page names the words that it does not depend on.
-            answered = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}
-        url = _url(answered, page, PAGE_NAMES.get(question.command, question.command))
+        with_sentence = {**answered, SENTENCE: sentence[:MAX_SENTENCE]}  # The answer's page displays the sentence.
+        url = _url(with_sentence, page, PAGE_NAMES.get(question.command, question.command))
         document = {"sentence": sentence, "question": fields, "ignored": question.ignored, "url": url}
         return PageContent("start.html", context, document=document, location=url)
     rows = [[row.get(name, "") for name in COLUMNS] for row in document["answers"]]
@@ -133,6 +131,7 @@ def _card(one: CommonAnswer, page: Page) -> dict[str, Any]:
         "url": _url(QUESTIONS[one.question], page),
         "pending": one.answer is None and one.error is None,
         "gpus": f"{best.gpus}× {best.gpu_name}" if best else "",
+        "what": _what(one.answer, language) if one.answer else "",
         "where": _where(one.answer, language) if one.answer else "",
         "sentence": one.answer.sentence if one.answer else None,
         "figures": cards(one.answer, language)[1 : FIGURES + 1] if one.answer else (),
@@ -140,8 +139,15 @@ def _card(one: CommonAnswer, page: Page) -> dict[str, Any]:
     }
 
 
+def _what(answer: RecommendAnswer, language: Language) -> str:
+    """Return the model and the precision of an answer as text."""
+    return language.listed((answer.request["model"], answer.answer.precision))
+
+
 def _where(answer: RecommendAnswer, language: Language) -> str:
     best = answer.answer
+    if best.purchase is not None:
+        return language.listed((money_text(best.purchase), purchase_basis(best, language)))
     return language.listed(tuple(filter(None, (best.provider, best.region, language.text(f"term.{best.term}")))))
 
 
