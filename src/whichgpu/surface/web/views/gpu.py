@@ -27,7 +27,7 @@ def gpu(page: Page) -> PageContent:
     profile = gpu_profile(page.state["gpu"], the_catalog, lookup_cache())
     card = profile.gpu
     request = {"gpu": [card.id], "group_by": ["provider"], "sort": "price_per_gpu_hour", "limit": MAX_OFFERS}
-    offered, matching = offer_rows(request, context_of(page), language)
+    offered, _ = offer_rows(request, context_of(page), language)
     context: dict[str, Any] = {
         **page_words(language),
         "card": card,
@@ -36,7 +36,6 @@ def gpu(page: Page) -> PageContent:
         "speed": _speed(profile.speed, language) if profile.speed else None,
         "models": fit_rows(profile.models),
         "offers": offered,
-        "matching": matching,
         "strengths": profile.strengths,
         "cautions": _cautions(profile, language),
         "software": language.fact(Fact(card.software.note)) if card.software and card.software.note else "",
