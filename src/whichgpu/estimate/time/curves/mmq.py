@@ -61,10 +61,9 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
 
 def slowdown(gpus: GpuColumns, p: Parameters) -> Array:
     """Return the slowdown of MMQ against plain int8 GEMMs: on matrix units, in dot products; without int8 it is 1 (cuBLAS)."""
-    matrix_units, dot_products = p["mmq.slowdown"], p["mmq.slowdown.dot_products"]
     per_clock = gpus.peaks["int8"] / (gpus.sms * gpus.clock)
-    matrix_units = matrix_units * np.maximum(per_clock / p["mmq.operations_per_clock"], 1.0)
-    own = np.where(gpus.matrix_units > 0, matrix_units, dot_products)
+    matrix_units = p["mmq.slowdown"] * np.maximum(per_clock / p["mmq.operations_per_clock"], 1.0)
+    own = np.where(gpus.matrix_units > 0, matrix_units, p["mmq.slowdown.dot_products"])
     return np.where(gpus.native["int8"] > 0, own, 1.0)
 
 

@@ -172,7 +172,7 @@ def test_mmq_does_no_more_per_clock_on_a_data_centre_chip() -> None:
     """An SM of the H200 has four times the int8 peak of a GeForce card's; its prefill of an 8B reaches 159 TFLOP/s in 4 bits."""
     rates = {gpu: 2 * 2048 * 4096**2 / mmq_seconds(gpu, 2048.0) for gpu in ("h200-sxm", "rtx-4090")}
     assert 110e12 < rates["h200-sxm"] < 190e12
-    per_clock = {gpu: rate / (GPUS[gpu].sms * (GPUS[gpu].boost_clock_hz or 0)) for gpu, rate in rates.items()}
+    per_clock = {gpu: rate / ((GPUS[gpu].sms or 0) * (GPUS[gpu].boost_clock_hz or 0)) for gpu, rate in rates.items()}
     assert per_clock["h200-sxm"] == pytest.approx(per_clock["rtx-4090"], rel=0.35)
 
 
@@ -180,7 +180,7 @@ def test_mmq_does_no_more_per_clock_on_a_data_centre_chip() -> None:
 def test_vector_kernels_unpack_so_many_weights_per_clock(rows: float, low: float, high: float) -> None:
     """On the H200 one row of an 8B takes 3.1e12 weights a second, whatever their bits; each further row 0.65 ms."""
     h200 = GPUS["h200-sxm"]
-    weights_per_clock = 16384**2 / mmq_seconds("h200-sxm", rows, 16384.0) / (h200.sms * (h200.boost_clock_hz or 0))
+    weights_per_clock = 16384**2 / mmq_seconds("h200-sxm", rows, 16384.0) / ((h200.sms or 0) * (h200.boost_clock_hz or 0))
     assert low < weights_per_clock < high
 
 
