@@ -135,6 +135,8 @@ def test_nothing_fits_is_an_answer_with_the_reasons() -> None:
         (b"[]\n", INVALID_REQUEST),
         (b"7\n", INVALID_REQUEST),
         ({"id": 1, "method": "ping"}, INVALID_REQUEST),
+        ({"jsonrpc": "2.0", "id": 1}, INVALID_REQUEST),
+        ({"jsonrpc": "2.0"}, INVALID_REQUEST),
         (request("ping", id=None), INVALID_REQUEST),
         (request("ping", id={"a": 1}), INVALID_REQUEST),
         (request("os.system"), METHOD_NOT_FOUND),

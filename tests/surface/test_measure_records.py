@@ -69,6 +69,7 @@ def test_a_load_test_changes_estimates_is_named_in_them_listed_and_forgotten(tmp
     [row] = json.loads(call("measure", "--records", "--json").out)["records"]
     assert row["id"] in after.sources
     assert row["id"] not in before.sources
+    assert [row["id"] in str(one.warnings) for one in (before, after)] == [False, True]  # The text of answers and reports.
     assert (row["origin"], row["gpu"], row["steps"], row["used_for"]) == ("imported", "h100-sxm", 1, ["vllm/decode"])
     assert row["ratio"] == pytest.approx(1.3)
     text = call("measure", "--records")
@@ -135,6 +136,14 @@ def test_prefills_that_took_most_of_the_time_leave_no_decode_step(tmp_path: Path
 )
 def test_unusable_files_are_refused_with_the_reason(document: object, words: tuple[str, ...], tmp_path: Path) -> None:
     assert_refused(call("measure", "--import", written(tmp_path, document), *words), 2)
+
+
+def test_a_file_without_a_gpu_gets_the_words_that_name_one(tmp_path: Path) -> None:
+    path = written(tmp_path, scaled(1.3))
+    hint = assert_refused_json(call("measure", "--import", path, "--json"), 2)["hint"]
+    claim = hint.partition('--verify "')[2].partition('"')[0]
+    assert claim == "estimate serve llama-3.1-8b --gpu h100-sxm"
+    assert call("measure", "--import", path, "--verify", claim).code == 0
 
 
 def test_an_imported_record_acts_on_its_own_engine_only(tmp_path: Path) -> None:

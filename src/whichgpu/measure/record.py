@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.version import __version__
+from whichgpu.estimate.own_records import RECORD_PREFIX
 from whichgpu.measure.bench.case import Conditions, OperatorCase, StepCase
 from whichgpu.measure.bench.runner import MeasuredCase
 
@@ -98,7 +99,7 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def source(self) -> str:
         """Return the id that estimates corrected by this measurement record cite as their source."""
-        return f"measured-{self.where.gpu}-{self.made[:10]}-{self.digest[:8]}"
+        return f"{RECORD_PREFIX}{self.where.gpu}-{self.made[:10]}-{self.digest[:8]}"
 
 
 def with_digest(record: Record) -> Record:

@@ -138,6 +138,13 @@ def stated_config(model: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
     return read_config(path) if os.path.isfile(path) else None
 
 
+def local_folder(name: str) -> str:
+    """Return the absolute path of the folder on this disk that has a model's files; empty if the name means none."""
+    path = os.path.expanduser(name)
+    folder = os.path.dirname(path) or "." if path.endswith((".json", ".safetensors")) else path
+    return os.path.abspath(folder) if os.path.isdir(folder) else ""
+
+
 def built_in(name: str, catalog: Catalog) -> Model | None:
     """Return the built-in model of a name, None if there is none; raise if the name means several."""
     by_name, by_key = _models_by_name(catalog)

@@ -109,7 +109,10 @@ def _gpu(tests: Iterable[LoadTest], claim: ParsedWorkload | None, catalog: Catal
     if name and file_gpu and variants and find_gpu(catalog, name) not in variants:
         raise UsageError("load-test-gpu", _is_of_another(file_gpu, name), msg("hint.load-test"))
     if gpu_name is None and here is None:
-        raise UsageError("load-test-gpu", msg("error.load-test-gpu"), msg("hint.load-test"))
+        name = next((test.model for test in tests if test.model), "")
+        model = model_of(name, catalog)
+        hint = msg("hint.load-test-gpu", model=model.id if model else name[:80] or "MODEL")
+        raise UsageError("load-test-gpu", msg("error.load-test-gpu"), hint)
     if gpu_name is None or (here is not None and here[0].name == gpu_name):
         assert here is not None
         return here[1]

@@ -26,6 +26,7 @@ class Alternative(msgspec.Struct, frozen=True):
     estimate: EstimateAnswer
     cost_per_hour: Money | None
     offer: str | None
+    price_observed_at: str | None
 
 
 def alternatives(answer: EstimateAnswer, request: Mapping[str, Any], context: Context) -> tuple[Alternative, ...]:
@@ -44,4 +45,4 @@ def alternatives(answer: EstimateAnswer, request: Mapping[str, Any], context: Co
 
 def _alternative(name: str, estimate: EstimateAnswer, context: Context, excluded: tuple[str, ...]) -> Alternative:
     machines = cheapest_machines(estimate.request["gpu"], int(estimate.request["gpus"]), "USD", context, excluded)
-    return Alternative(name, estimate, *(machines or (None, None)))
+    return Alternative(name, estimate, *(machines or (None, None, None)))

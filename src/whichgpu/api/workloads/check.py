@@ -13,7 +13,7 @@ from whichgpu.api.context import Context
 from whichgpu.api.prices.offers import list_offers
 from whichgpu.api.request.configs import CheckRequest, ExplainRequest
 from whichgpu.api.request.read import read
-from whichgpu.api.workloads.explain import OWN_CONTEXT_ENGINES, ExplainAnswer, explain
+from whichgpu.api.workloads.explain import OWN_CONTEXT_ENGINES, ExplainAnswer, explain_each
 from whichgpu.api.workloads.fit import needs
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -43,6 +43,7 @@ class CheckedGpu(msgspec.Struct, frozen=True):
     usable: int = 0
     cost_per_hour: Money | None = None
     offer: str | None = None  # provider and machine
+    price_observed_at: str | None = None
     is_within_budget: bool | None = None
     needed_range: Figure | None = None  # the estimate with its 90% range
 
@@ -55,7 +56,8 @@ class CheckedGpu(msgspec.Struct, frozen=True):
 class CheckAnswer(Displayable, msgspec.Struct, frozen=True):
     """A config file's check: `passed` if the estimated memory is usable on every GPU named, within the budget if there is one.
 
-    `reasons` say why its server would not start; `warnings` what may be wrong nevertheless, and what was not read.
+    A file with several workloads passes if each of them does; `gpus` are of the first. `reasons` say why a server would not
+    start; `warnings` what may be wrong nevertheless, and what was not read.
     """
 
     file: str
@@ -73,13 +75,33 @@ def check(request: CheckRequest, context: Context) -> CheckAnswer:
     stated = read(CheckRequest, request, context.spell, ("budget",)).get("budget")
     budget = parse_price(stated) if stated is not None else None
     question: ExplainRequest = {name: value for name, value in request.items() if name != "budget"}  # type: ignore[assignment]
-    explained = explain(question, context)
+    first, *others = (_checked_workload(one, budget, context) for one in explain_each(question, context))
+    reasons = tuple(reason for title, one in others for reason in _other_reasons(title, one))
+    warnings = tuple(msg("check.other", name=title, what=one) for title, other in others for one in other.warnings)
+    answer = first[1]
+    return replace(
+        answer,
+        passed=answer.passed and not reasons,
+        reasons=(*answer.reasons, *reasons),
+        warnings=(*answer.warnings, *warnings),
+    )
+
+
+def _other_reasons(title: str, answer: CheckAnswer) -> Iterator[Message]:
+    """Yield why a further workload of the file does not pass."""
+    over = [msg("check.over-budget", gpu=row.gpu_name) for row in answer.gpus if row.is_within_budget is False]
+    yield from (msg("check.other", name=title, what=reason) for reason in (*answer.reasons, *over))
+
+
+def _checked_workload(explained: ExplainAnswer, budget: Money | None, context: Context) -> tuple[str, CheckAnswer]:
+    """Return the tool and model of one workload of a file, and its check."""
     rows = tuple(_checked(explained, place, budget, context) for place in range(len(explained.fit.gpus)))
     ranges = {one.gpu: one.needed for one in needs(from_object(explained.config.fields), [row.gpu for row in rows]).gpus}
     rows = tuple(replace(row, needed_range=ranges[row.gpu]) for row in rows)
     reasons = (*_refusals(explained), *(_memory_message("check.short", row) for row in rows if not row.is_enough))
     passed = not reasons and all(row.is_within_budget is not False for row in rows)
-    return CheckAnswer(explained.file, passed, budget, rows, reasons, tuple(_warnings(explained, rows)))
+    answer = CheckAnswer(explained.file, passed, budget, rows, reasons, tuple(_warnings(explained, rows)))
+    return explained.config.title, answer
 
 
 def _memory_message(id: str, row: CheckedGpu) -> Message:
@@ -114,16 +136,17 @@ def _checked(explained: ExplainAnswer, place: int, budget: Money | None, context
     offer = cheapest_machines(row.gpu, int(explained.fit.request["gpus"]), budget.currency, context)
     if offer is None:
         return replace(memory, is_within_budget=False)
-    cost, name = offer
-    return replace(memory, cost_per_hour=cost, offer=name, is_within_budget=cost.amount <= budget.amount)
+    cost, name, day = offer
+    within = cost.amount <= budget.amount
+    return replace(memory, cost_per_hour=cost, offer=name, price_observed_at=day, is_within_budget=within)
 
 
 def cheapest_machines(
     gpu: str, gpus: int, currency: str, context: Context, exclude: tuple[str, ...] = ()
-) -> tuple[Money, str] | None:
-    """Return the lowest on-demand price per hour of machines with `gpus` GPUs of a kind, and their name; None if there is none.
+) -> tuple[Money, str, str] | None:
+    """Return the lowest on-demand price per hour of machines with `gpus` GPUs of a kind, their name, and the price's date.
 
-    `exclude` are providers that do not count.
+    It is None if there are none; `exclude` are providers that do not count.
     """
     try:
         query = OffersQuery(gpu=(gpu,), term=("on-demand",), currency=currency, exclude_provider=exclude)
@@ -132,4 +155,4 @@ def cheapest_machines(
         return None
     costs = [(offer.price.amount * Decimal(ceil(gpus / offer.gpus)), offer) for offer in offers if offer.gpus > 0]
     amount, offer = min(costs, key=lambda pair: pair[0])
-    return Money(amount, currency), f"{offer.provider} {offer.instance}".strip()
+    return Money(amount, currency), f"{offer.provider} {offer.instance}".strip(), str(offer.observed_at)

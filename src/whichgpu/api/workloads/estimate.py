@@ -24,6 +24,7 @@ from whichgpu.estimate.fit import Verdict
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
+from whichgpu.estimate.own_records import own_record_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.engine_support import with_engine_of_gpus
@@ -179,7 +180,7 @@ def build_estimate(
         # The weights fit, but no KV cache is left for a single inference request.
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
-    of_time = timed.warnings if timed else ()
+    of_time = (*timed.warnings, *own_record_note(timed.time.sources)) if timed else ()
     warnings = (*memory.warnings, *_lacks(fits, timed), *resolved.timeless, *of_time, *serving_notes)
     chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
     if resolved.wanted_batch:

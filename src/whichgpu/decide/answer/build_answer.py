@@ -56,6 +56,7 @@ from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.loading import loading
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.nearest_evidence import NearEvidence, nearest_evidence
+from whichgpu.estimate.own_records import own_record_note
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.own import host_price
@@ -139,6 +140,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             ),
             warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
                 *warnings(best, group.gpu, engine, request.workload), *self._cards_alone(best),
+                *own_record_note(best.time.sources),
                 *(() if request.workload.training else quantisation_warnings(request.shape, best.precision)),
                 *self._remarks(best, configuration), *missing_commitments([rows[at] for at in picked.listed], screened.work)),
             evidence=near.nearest, evidence_error=near.error,

@@ -46,6 +46,15 @@ def literal_words(words: list[str]) -> list[str]:
     return [re.sub(r"\$(?=[$(])", "$$", word) for word in words]
 
 
+def dstack_text(text: str) -> str:
+    """Return a text with `${{` escaped, which dstack would replace by a variable or a secret.
+
+    >>> dstack_text("echo $HOME '${{ secrets.key }}'")
+    "echo $HOME '$${{ secrets.key }}'"
+    """
+    return text.replace("${{", "$${{")
+
+
 def node_placement(place: Placement, karpenter: bool = False) -> dict[str, Any]:
     """Return the part of a pod's spec that places it on the machines of an offer; empty if the offer is of no known service.
 
@@ -134,9 +143,9 @@ def dstack_service(options: LaunchOptions, engine: str, image: str) -> dict[str,
         "name": options.group,
         "image": image,
         "env": [f"{TOKEN}="],
-        "commands": [shell_line(container_words(options, engine, PORT, FOLDER))],
+        "commands": [dstack_text(shell_line(container_words(options, engine, PORT, FOLDER)))],
         "port": PORT,
-        "model": model_argument(options, engine_record(engine).serve),
+        "model": dstack_text(model_argument(options, engine_record(engine).serve)),
         "replicas": options.copies,
         **dstack_resources(options.placement, weights_disk_gb(options.download_bytes)),
     }

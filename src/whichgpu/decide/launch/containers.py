@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from whichgpu.catalog.engines.registry import engine_record
@@ -53,6 +54,7 @@ def docker_line(options: LaunchOptions, engine: str, replica: int | None = None)
         "--ipc=host",
     ]
     mounts = FILES_MOUNT if engine_record(engine).serve.reads_gguf else HUB_MOUNT
+    mounts = " ".join([mounts, *own_mounts([options.model])])
     return " ".join(
         [shell_line(words), mounts, shell_line([*network, f"--entrypoint={program}", image_of(options, engine), *arguments])]
     )
@@ -63,6 +65,11 @@ def container_gpus(vendor: str, devices: str = "") -> list[str]:
     if vendor == "amd":
         return AMD_OPTIONS + ([f"--env=HIP_VISIBLE_DEVICES={devices}"] if devices else [])
     return [f'--gpus="device={devices}"' if devices else "--gpus=all"]
+
+
+def own_mounts(paths: Iterable[str]) -> list[str]:
+    """Return docker's options that give a container the user's files of absolute paths, read-only and at the same paths."""
+    return [shlex.quote(f"--volume={path}:{path}:ro") for path in paths if path.startswith("/")]
 
 
 def _replica_devices(options: LaunchOptions, replica: int | None) -> str:
@@ -97,8 +104,10 @@ def cache_volume(download_bytes: int) -> dict[str, Any]:
 
 
 def volume_note(options: LaunchOptions, engine: str) -> list[str]:
-    """Return what to add to a manifest of an engine that reads its weights from a file."""
+    """Return what to add to a manifest whose weights are files of the user: a GGUF file, or a folder of this disk."""
     serve = engine_record(engine).serve
+    if options.model.startswith("/"):
+        return [f"Volume: add one with your files of {options.model} at that path, read-only."]
     return [f"Volume: add one with {model_argument(options, serve)} at {FOLDER}."] if serve.reads_gguf else []
 
 

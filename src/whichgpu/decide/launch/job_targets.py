@@ -17,6 +17,7 @@ from whichgpu.decide.launch.clusters import (
     POD_NETWORK,
     SKY_NETWORK,
     dstack_resources,
+    dstack_text,
     karpenter_pool,
     literal_words,
     network_note,
@@ -34,6 +35,7 @@ from whichgpu.decide.launch.containers import (
     TOKEN_VARIABLE,
     cache_volume,
     container_gpus,
+    own_mounts,
     pod_resources,
 )
 from whichgpu.decide.launch.names import region_notes
@@ -94,6 +96,16 @@ class LaunchJob(msgspec.Struct, frozen=True):
         return "".join(f"[ -e {name} ] || {write_file(name, text)}" for name, text in self.inputs.items())
 
     @property
+    def own_paths(self) -> list[str]:
+        """Return the user's files that have absolute paths."""
+        return [one for one in self.own_files if one.startswith("/")]
+
+    @property
+    def files_of_folder(self) -> list[str]:
+        """Return the user's files in the folder from which the job is started."""
+        return [one for one in self.own_files if not one.startswith("/")]
+
+    @property
     def has_nodes(self) -> bool:
         """Whether the job runs on several nodes."""
         return self.place.nodes > 1
@@ -135,7 +147,7 @@ def _skypilot(job: LaunchJob) -> Files:
         "resources": sky_resources(job.place, job.disk_gb) | _sky_image(job) | {"autostop": _sky_end(job)},
         **({"num_nodes": job.place.nodes} if job.has_nodes else {}),
         **({"envs": envs} if (envs := _sky_envs(job)) else {}),
-        **({"workdir": "."} if job.own_files else {}),
+        **({"workdir": "."} if job.files_of_folder else {}),
         **({"file_mounts": mounts} if (mounts := _sky_mounts(job)) else {}),
         **({"setup": f"{job.setup}\n{job.writing}"} if job.setup else {}),
         "run": address + job.line,
@@ -164,6 +176,7 @@ def _sky_envs(job: LaunchJob) -> dict[str, str]:
 def _sky_mounts(job: LaunchJob) -> dict[str, Any]:
     """Return the files of the user, and the bucket in which all nodes write."""
     mounts: dict[str, Any] = {f"~/sky_workdir/{name}": f"./{name}" for name in job.inputs}
+    mounts |= {path: path for path in job.own_paths}
     bucket = {"name": f"${{{BUCKET}}}", "mode": "MOUNT_CACHED"}
     return mounts | ({f"~/sky_workdir/{job.output}": bucket} if _needs_bucket(job) else {})
 
@@ -207,9 +220,8 @@ def _docker_code(job: LaunchJob, target: str) -> str:
     """Return the shell code that writes the job's files and runs it in a container, in the present folder."""
     _check_image(job, target)
     network = "--network=host --env=HEAD_ADDRESS " if job.has_nodes else ""
-    words = (
-        f"docker run --rm {' '.join(container_gpus(job.place.vendor))} --ipc=host {HUB_MOUNT} {FOLDER_MOUNT} {network}{job.image}"
-    )
+    mounts = " ".join([HUB_MOUNT, FOLDER_MOUNT, *own_mounts(job.own_paths)])
+    words = f"docker run --rm {' '.join(container_gpus(job.place.vendor))} --ipc=host {mounts} {network}{job.image}"
     return f"{job.writing}{job.examples}{words} bash -c {shlex.quote(job.command)}\n"
 
 
@@ -224,7 +236,7 @@ def _dstack(job: LaunchJob) -> Files:
         "image": job.image,
         **({"env": [f"{TOKEN}="]} if job.is_gated else {}),
         **({"files": files} if (files := [*(one for one in job.own_files if one not in folders), *job.inputs]) else {}),
-        "commands": [*address, *filter(None, (job.setup, job.writing)), job.line],
+        "commands": [*address, *map(dstack_text, filter(None, (job.setup, job.writing, job.line)))],
         **dstack_resources(job.place, job.disk_gb),
     }
     notes = [*_own_inputs(job), *job.token_notes(f"-e {TOKEN}=…"), *region_notes("dstack", job.place)]
@@ -236,7 +248,8 @@ def _dstack(job: LaunchJob) -> Files:
 def _kubernetes(job: LaunchJob, karpenter: bool = False) -> Files:
     """Return a Job, indexed and with a service for its pods' names if it has several nodes, and volumes for its files."""
     _check_image(job, "kubernetes")
-    own = [f"Volume: add one with {', '.join(job.own_files)} at {FOLDER}."] if job.own_files else []
+    own = [f"Volume: add one with {', '.join(files)} at {FOLDER}." for files in [job.files_of_folder] if files]
+    own += [f"Volume: add one with your files of {path} at that path, read-only." for path in job.own_paths]
     documents = [*_volumes(job), *([_pod_names(job)] if job.has_nodes else []), _manifest(job, karpenter)]
     own += [f"Edit {', '.join(job.inputs)} in the ConfigMap."] if job.inputs else []
     head = _head(job, *own, *job.token_notes(SECRET_COMMAND), *placement_note(job.place), *network_note(job.place, POD_NETWORK))

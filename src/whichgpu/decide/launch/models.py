@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from re import sub
 from typing import Any
 
@@ -16,7 +15,7 @@ from whichgpu.catalog.model import model_key
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.serve_command import serving_engines
 from whichgpu.workload.decoding.speculative import Speculative
-from whichgpu.workload.models import built_in_member, own_name
+from whichgpu.workload.models import built_in_member, local_folder, own_name
 
 # Images of https://hub.docker.com/r/pytorch/pytorch by the oldest compute capability they have kernels for (2026-11-17).
 PYTORCH_IMAGES = (
@@ -30,7 +29,7 @@ ROCM_PYTORCH = "rocm/pytorch:latest"  # https://hub.docker.com/r/rocm/pytorch
 def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | None = None) -> str:
     """Return the model's Hugging Face repository if the catalog knows one, else its name; `name` is that of the request.
 
-    A model given by the path of its config.json is named by the folder, from which engines load it.
+    A model on this disk is named by the absolute path of its folder, from which engines load it.
     """
     bare = (name or model).removeprefix("hf:") if isinstance(model, str) else own_name(model)
     keys = {model_key(bare), model_key(built_in_member(bare, catalog) or bare)}
@@ -41,8 +40,7 @@ def repository_of(model: str | Mapping[str, Any], catalog: Catalog, name: str | 
                 keys.add(model_key(bare.rpartition("/")[2]))
             same = (one for one in repositories if keys & {model_key(one), model_key(one.rpartition("/")[2])})
             return next(same, next(iter(repositories), bare))
-    path = PurePath(bare)
-    return str(path.parent) if path.name == "config.json" else bare
+    return local_folder(bare) or bare
 
 
 def with_repository(speculative: Speculative | None, catalog: Catalog) -> Speculative | None:

@@ -43,6 +43,7 @@ def service(options: LaunchOptions, engine: str) -> dict[str, Any]:
         "envs": {TOKEN: ""}
         | ({_version(engine): options.releases.get(engine, "")} if engine in options.earlier and not with_image else {}),
         **({"workdir": "."} if engine_record(engine).serve.reads_gguf else {}),
+        **({"file_mounts": {options.model: options.model}} if options.model.startswith("/") else {}),
         **({} if with_image else {"setup": _setup(options, engine)}),
         "run": _run(options, engine),
     }

@@ -200,6 +200,7 @@ def _cloud_lines(plan: LaunchPlan) -> Files:
         notes = [
             f"Tool: as documented for {TOOLS[one.provider]}.",
             port_note(one.provider, PORT),
+            *([f"Copy {one.model} to that path of the machines first."] if one.model.startswith("/") else []),
             *([] if start else [*serve_notes(one, engine), *node_notes(one, engine)]),
         ]
         script += comments(notes) + create_line(machines) + "\n"

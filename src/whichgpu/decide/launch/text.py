@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,9 @@ def write_file(name: str, text: str) -> str:
 _END = "END_OF_FILE"  # line that ends a file written by a shell
 
 
+_PLAIN_KEY = re.compile(r"[\w~/-][\w~/.-]*")  # a key of YAML that needs no quotes
+
+
 def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
     """Format nested mappings as YAML, with strings quoted and lists written as in JSON; texts of several lines are blocks.
 
@@ -83,7 +87,7 @@ def yaml(value: Mapping[str, Any], depth: int = 0) -> str:
     """
     text = ""
     for name, item in value.items():
-        start = "  " * depth + f"{name}:"
+        start = "  " * depth + f"{name if _PLAIN_KEY.fullmatch(name) else _scalar(name, 0)}:"
         if isinstance(item, dict):
             text += f"{start}\n{yaml(item, depth + 1)}"
         elif isinstance(item, list) and any(_has_lines(one) for one in item):

@@ -52,15 +52,17 @@ def parse(line: bytes) -> Document:
 
 
 def is_request(message: Document) -> bool:
-    """Whether a message asks for a reply; notifications and a client's replies do not."""
-    return "method" in message and "id" in message
+    """Whether a message gets a reply, if only an error; notifications and a client's replies do not."""
+    return ("id" in message or "method" not in message) and not {"result", "error"} & message.keys()
 
 
 def reply_to(message: Document, language: Language) -> Document:
     """Return the JSON-RPC reply to a request; every failure is an error object, never an exception."""
-    id = message["id"]
+    id = message.get("id")
     if isinstance(id, bool) or not isinstance(id, str | int):
         return error_reply(None, ProtocolError(INVALID_REQUEST, "the id is neither text nor an integer"))
+    if "method" not in message:
+        return error_reply(id, ProtocolError(INVALID_REQUEST, "the message has no method"))
     try:
         return {"jsonrpc": "2.0", "id": id, "result": _result(message, language)}
     except ProtocolError as problem:

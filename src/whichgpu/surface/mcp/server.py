@@ -43,7 +43,7 @@ def serve(source: BinaryIO, sink: BinaryIO, language: Language) -> None:
                 continue
             if message.get("method") == "notifications/cancelled":
                 _cancel(message, pending)
-            elif is_request(message) and message["method"] in SLOW_METHODS:
+            elif is_request(message) and message.get("method") in SLOW_METHODS:
                 pending = {id: call for id, call in pending.items() if not call.done()}
                 pending[repr(message["id"])] = tools.submit(compute, message)
             elif is_request(message):

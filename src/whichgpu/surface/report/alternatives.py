@@ -30,6 +30,6 @@ def _cells(row: Alternative, language: Language) -> tuple[str, ...]:
         str(format_seconds(time.value)) if time else "–",
         str(with_unit(rate.value, rate.unit)) if rate else "–",
         language.text(f"verdict.{row.estimate.fits}") if row.estimate.fits else "–",
-        f"{significant(float(price.amount))} {price.currency}" if price else "–",
+        f"{significant(float(price.amount))} {price.currency} ({row.price_observed_at})" if price else "–",
         row.offer or "–",
     )

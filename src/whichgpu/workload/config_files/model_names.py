@@ -11,6 +11,9 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 _TUNED = re.compile(r"[-_](instruct|chat|it|base|hf|fp8|awq|gptq|dynamic)\b.*$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"[-._](?:ud-)?(i?q\d\w*|tq\d_0|f16|bf16|f32|mxfp4\w*)(?:-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE)
+# Type that is loaded if none is named (https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md, `--hf-repo`;
+# https://docs.ollama.com/modelfile, 2026-11-18), and a family whose weights are published in four bits, and loaded as they are.
+USUAL_TYPE, QUANTISED_FAMILY = "q4_k_m", "gpt-oss"
 _BUILDER = re.compile(r"^q?(?:lora|dora)_")
 
 
@@ -44,6 +47,22 @@ def gguf_parts(name: str) -> tuple[str, str | None]:
     file = re.split(r"[/\\]", name)[-1]
     file_type = _GGUF_TYPE.search(file)
     return _GGUF_TYPE.sub("", file).removesuffix(".gguf"), _known_type(file_type[1].lower()) if file_type else None
+
+
+def hub_parts(name: str) -> tuple[str, str | None]:
+    """Return the model and the GGUF type of a repository with GGUF files, as `-hf` of llama.cpp names it.
+
+    >>> hub_parts("bartowski/Llama-3.2-3B-Instruct-GGUF:Q8_0"), hub_parts("ggml-org/gpt-oss-20b-GGUF")
+    (('Llama-3.2-3B-Instruct', 'q8_0'), ('gpt-oss-20b', None))
+    """
+    repository, _, tag = name.partition(":")
+    model = re.sub(r"[-_.]gguf$", "", repository.rpartition("/")[2], flags=re.IGNORECASE)
+    return model, _known_type(tag.lower().removeprefix("ud-")) if tag else usual_type(model)
+
+
+def usual_type(model: str) -> str | None:
+    """Return the GGUF type that llama.cpp and Ollama load if none is named; None for models published in four bits."""
+    return None if QUANTISED_FAMILY in model.lower() else USUAL_TYPE
 
 
 def _known_type(word: str) -> str:

@@ -18,12 +18,14 @@ from whichgpu.workload.config_files.config import (
     ImpossibleNumber,
     is_number,
 )
-from whichgpu.workload.config_files.model_names import gguf_parts
+from whichgpu.workload.config_files.model_names import gguf_parts, hub_parts
+from whichgpu.workload.config_files.ollama_line import ollama_workload_of
 from whichgpu.workload.config_files.speculative_options import flattened, speculative_of
 from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISION_SYNONYMS
 
 PLACEHOLDER = "{model}"
 MODEL_OPTIONS = ("--model", "--model-path", "-m")
+HUB_OPTION = "--hf-repo"  # of llama.cpp: a repository of the hub with GGUF files
 # Options without a value; others take the next word as theirs.
 _SWITCH = re.compile(r"--(enable|disable|no|trust|enforce|skip|use|headless|allow|return|async)\b.*")
 _HALF = {"half": "fp16", "float": "fp32"}
@@ -49,7 +51,7 @@ def serve_workload_of(words: Sequence[str]) -> ConfigWorkload | None:
         serve = engine_record(engine).serve
         if serve.command and (arguments := _arguments(words, serve)) is not None:
             return _workload(engine, serve, arguments)
-    return None
+    return ollama_workload_of(words)
 
 
 def image_engine(image: str) -> str | None:
@@ -137,10 +139,12 @@ def _switches(serve: ServeCommand) -> tuple[str, ...]:
 def _workload(engine: str, serve: ServeCommand, arguments: Sequence[str]) -> ConfigWorkload:
     plain, options = _options(arguments, serve)
     read = _ReadOptions(flattened(options))
-    model = next((value for name in MODEL_OPTIONS if (value := read.text(name))), None) or next(iter(plain), None)
+    hub = read.text(HUB_OPTION) if serve.reads_gguf else None
+    model = next((value for name in MODEL_OPTIONS if (value := read.text(name))), None) or hub or next(iter(plain), None)
     fields: dict[str, Any] = {"task": "embed" if read.switch(serve.embedding) else "serve", "engine": engine}
     if model:
-        name, precision = gguf_parts(model) if model.endswith(".gguf") else placeholder_parts(model)
+        parts = gguf_parts if model.endswith(".gguf") else hub_parts if model == hub else placeholder_parts
+        name, precision = parts(model)
         fields |= {"model": name} | ({"precision": precision} if precision else {})
     fields |= _precision("precision", serve.precision, read) | _precision("kv_precision", serve.kv_precision, read)
     is_default_zero = serve.context_of_all  # llama.cpp takes the model's own context then.
@@ -201,6 +205,8 @@ def _layout(serve: ServeCommand, read: _ReadOptions) -> dict[str, Any]:
     tp = max(1, tp // attention)
     option, _, size = serve.expert_parallel.partition("=")
     ep = (read.whole(option) or 1) if size else tp * dp if read.switch(option) else 1
+    if attention > 1:  # The experts stay sharded over all ranks, whole or in parts.
+        ep = tp * dp
     nodes = read.whole(serve.nodes.partition("=")[0]) or 1
     parallel = {name: value for name, value in {"tp": tp, "pp": pp, "dp": dp, "ep": ep}.items() if value > 1}
     gpus = tp * pp * dp

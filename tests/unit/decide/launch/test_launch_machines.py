@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from tests.unit.decide.launch.test_launch_lines import OPTIONS, parse
@@ -10,6 +13,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.launch.disk import download_bytes
+from whichgpu.decide.launch.models import repository_of
 from whichgpu.decide.launch.serve_command import serve_notes, serve_words, shell_line
 from whichgpu.decide.launch.targets import LaunchPlan, launch_files
 from whichgpu.workload.decoding.offload import Offload
@@ -153,3 +157,24 @@ def test_a_checkpoint_that_replaces_the_model_is_named_with_its_reason() -> None
     assert not any("instruction-tuned" in note for note in serve_notes(same, "vllm"))
     (other,) = launch_files("tensorrt-llm", LaunchPlan((tuned,), "vllm")).values()
     assert "RedHatAI" not in other  # It reads other quantised checkpoints.
+
+
+def test_a_model_on_the_user_s_disk_is_mounted_or_named_in_the_head(tmp_path: Path) -> None:
+    folder = tmp_path / "my: # model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    model = repository_of(str(folder / "config.json"), Catalog())
+    assert model == str(folder)
+    plan = LaunchPlan((replace(OPTIONS, model=model, dtype="bf16"),), "vllm")
+    assert f"'--volume={model}:{model}:ro'" in launch_files("docker", plan)["docker.sh"]
+    [service] = launch_files("skypilot", plan).values()
+    assert yaml.safe_load(service)["file_mounts"] == {model: model}
+    for target, words in (("kubernetes", "Volume: add one with"), ("dstack", "Volume: add one with"), ("cloud-cli", "Copy")):
+        assert f"{words} " in "".join(launch_files(target, plan).values())
+
+
+def test_names_are_not_replaced_by_secrets_of_dstack() -> None:
+    plan = LaunchPlan((replace(OPTIONS, model="a/${{ secrets.key }}", dtype="bf16"),), "vllm")
+    [service] = map(yaml.safe_load, launch_files("dstack", plan).values())
+    assert service["model"] == "a/$${{ secrets.key }}"  # dstack reads two dollars as one that begins no variable.
+    assert "'a/$${{ secrets.key }}'" in service["commands"][0]

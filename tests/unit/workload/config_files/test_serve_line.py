@@ -72,14 +72,26 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
         ),
         (
             "/usr/bin/sglang serve --model-path a/b --tp-size 8 --dp 2 --enable-dp-attention --kv-cache-dtype fp8_e5m2",
-            {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"tp": 4, "dp": 2}, "kv_precision": "fp8"},
+            {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"tp": 4, "dp": 2, "ep": 8}, "kv_precision": "fp8"},
             None,
         ),
         (
-            "sglang serve --model-path a/b --tp-size 8 --attn-dp-size 8 --ep 8",
+            "sglang serve --model-path a/b --tp-size 8 --attn-dp-size 8 --ep 4",
             {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"dp": 8, "ep": 8}},
             None,
         ),
+        (
+            "llama-server -hf a/Llama-3.2-3B-Instruct-GGUF:Q4_K_M -c 8192 -ngl 99",
+            {"model": "Llama-3.2-3B-Instruct", "engine": "llama.cpp", "gpus": 1, "precision": "q4_k_m"},
+            8192,
+        ),
+        (
+            "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b-instruct-q8_0",
+            {"model": "llama3.1-8b-instruct", "engine": "llama.cpp", "gpus": 1, "precision": "q8_0"},
+            8192,
+        ),
+        ("ollama run qwen3", {"model": "qwen3-8b", "engine": "llama.cpp", "gpus": 1, "precision": "q4_k_m"}, None),
+        ("ollama run gpt-oss:20b", {"model": "gpt-oss-20b", "engine": "llama.cpp", "gpus": 1}, None),
         (
             "llama-server -m b-Q8_0.gguf -ncmoe 12 -c 4096",
             {"model": "b", "engine": "llama.cpp", "gpus": 1, "precision": "q8_0", "offload": {"experts": 12}},

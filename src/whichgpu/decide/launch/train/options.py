@@ -84,6 +84,11 @@ class TrainOptions(msgspec.Struct, frozen=True):
         return self.parallel.zero == 1 and self.replicas > 1
 
     @property
+    def model_files(self) -> tuple[str, ...]:
+        """Return the folder of a model on the user's disk; nothing for a repository."""
+        return (self.model.rstrip("/") + "/",) if self.model.startswith("/") else ()
+
+    @property
     def is_repository(self) -> bool:
         """Whether the model is a repository of the Hugging Face hub, which may ask for a token."""
         return self.model.count("/") == 1 and not self.model.startswith((".", "/", "~"))

@@ -134,7 +134,7 @@ def _script_job(target: str, options: TrainOptions) -> LaunchJob:
         options.image.replace("-runtime", "-devel") if has_deepspeed else options.image,  # DeepSpeed compiles its operators.
         setup=f"pip install {' '.join(train_packages(options, has_deepspeed))}",
         files={DEEPSPEED_FILE: _deepspeed_text(options)} if has_deepspeed else {},
-        own_files=(SCRIPT,),
+        own_files=(SCRIPT, *options.model_files),
         notes=(*script_notes(options), "Add other packages that the script needs."),
         output=OUTPUT,
     )
@@ -156,7 +156,11 @@ def _megatron_job(target: str, options: TrainOptions) -> LaunchJob:
         megatron.IMAGE if options.vendor == "nvidia" else "",
         needs_image=True,
         setup=megatron.SETUP,
-        own_files=(f"{megatron.DATA.partition('/')[0]}/", *([f"{megatron.WEIGHTS}/"] if options.is_finetuning else [])),
+        own_files=(
+            f"{megatron.DATA.partition('/')[0]}/",
+            *([f"{megatron.WEIGHTS}/"] if options.is_finetuning else []),
+            *options.model_files,
+        ),
         notes=("The layout splits the model's layers, so Megatron-LM runs it.", *_megatron_notes(options)),
         output=megatron.SAVED,
     )

@@ -28,6 +28,7 @@ def show(session: Session, answer: CheckAnswer) -> int:
 
 def _row(row: CheckedGpu, language: Language) -> tuple[str, ...]:
     cost = f"{row.cost_per_hour.amount:.4g} {row.cost_per_hour.currency}/h" if row.cost_per_hour else ""
+    cost += f" ({row.price_observed_at})" if row.price_observed_at else ""
     over = "check.over" if row.cost_per_hour else "check.no-offer"
     within = "" if row.is_within_budget is None else language.text("check.within" if row.is_within_budget else over)
     return row.gpu_name, language.text(f"verdict.{row.fits}"), cost, row.offer or "", within
