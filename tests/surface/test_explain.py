@@ -184,6 +184,27 @@ def test_check_fails_where_the_engine_would_not_start(options: str, gpu: str, re
     assert row.needed_range.low < row.needed < row.needed_range.high
 
 
+def test_a_file_passes_only_if_each_of_its_servers_fits() -> None:
+    small, large = (f"vllm serve llama-3.1-{size} --max-model-len 8192" for size in ("8b", "70b"))
+    answer = whichgpu.check(text=f"{small}\n{large}", gpu="H100 SXM")
+    assert not answer.passed
+    assert [str(reason) for reason in answer.reasons] == [
+        "vllm llama-3.1-70b: H100 SXM: the estimate is 137.1 GiB, with 73.94 GiB usable."
+    ]
+    assert whichgpu.check(text=f"{small}\n{small}", gpu="H100 SXM").passed
+    warnings = whichgpu.explain(text=f"{small}\n{large}", gpu="H100 SXM").fit.warnings
+    assert "The file starts others too, which are not counted here: vllm llama-3.1-70b." in map(str, warnings)
+
+
+def test_experts_stay_sharded_under_attention_data_parallel() -> None:
+    line = "python -m sglang.launch_server --model-path {} --tp 8 --dp 8 --enable-dp-attention --context-length 8192"
+    answer = whichgpu.check(text=line.format("deepseek-ai/DeepSeek-V3"), gpu="H200 SXM")
+    assert answer.passed
+    assert 80 < answer.gpus[0].needed / 2**30 < 110  # 671B parameters in FP8 on 8 GPUs, with attention on each
+    dense = whichgpu.check(text=line.format("meta-llama/Llama-3.1-8B"), gpu="H200 SXM")
+    assert "Not read: --enable-dp-attention." in map(str, dense.warnings)
+
+
 def test_check_needs_a_gpu_and_a_price_per_hour(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B\n")
     assert_refused(call("check", str(tmp_path / "serve.sh")), 2)

@@ -9,7 +9,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
 from whichgpu.base.parallel.ray_cluster import check_ray
-from whichgpu.catalog.find import find_gpu, find_gpus
+from whichgpu.catalog.find import count_in_name, find_gpu, find_gpus
 from whichgpu.decide.plan.comparisons import parse_sweep
 from whichgpu.decide.plan.question import PlanQuestion, parse_owned
 from whichgpu.estimate.lookup_cache import LookupCache
@@ -31,6 +31,8 @@ def check_question(question: PlanQuestion, lookups: LookupCache) -> None:
         return
     for one in question.owned:
         find_gpu(lookups.catalog, one.gpu)
+        if count_in_name(lookups.catalog, one.gpu) not in (None, one.gpus):
+            raise UsageError("bad-count", msg("error.two-counts", text=one.gpu, given=str(one.gpus)), msg("hint.bad-count"))
         if one.power_cost is not None:
             parse_money(one.power_cost)
     for name in question.quotas:

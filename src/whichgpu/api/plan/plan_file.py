@@ -40,6 +40,7 @@ MAX_QUOTA = 10**9  # Largest quota of GPUs, more than exist.
 MAX_OWNED = 99_999  # Largest number of owned GPUs of one kind.
 DECLARED = names_of(PlanRequest)
 FILTERS = tuple(name for name in Requirements.__struct_fields__ if name in DECLARED and name != "owned")
+MACHINE_FIELDS = ("gpu", "gpus", "nodes")  # Fields of a request that a plan chooses itself.
 TABLES = ("model", "job", "owned", "quota")
 TOP = (*SETTINGS, *TABLES)
 TRAFFIC = {  # Parsers of the keys in a model's table that are not fields of its workload.
@@ -102,7 +103,8 @@ def requested_model(table: Mapping[str, Any], where: str, folder: Path | None = 
     if not name:
         raise _bad(where, msg("plan.no-model-name"))
     values = {key: keys.pop(key) for key in TRAFFIC if key in keys}
-    _check_names(where, keys, [*KINDS, *TRAFFIC])
+    _check_no_gpus(where, keys, MACHINE_FIELDS)
+    _check_names(where, keys, [*(name for name in KINDS if name not in MACHINE_FIELDS), *TRAFFIC])
     traffic = {key: _read(where, key, TRAFFIC[key], value) for key, value in values.items()}
     if "trace" in traffic:
         traffic["trace"] = _path(folder, traffic["trace"])
@@ -131,7 +133,8 @@ def _job(table: Mapping[str, Any], where: str, place: int) -> RequestedJob:
     name, deadline = str(keys.pop("name", f"job {place + 1}")), keys.pop("deadline", None)
     if deadline is None:
         raise _bad(where, msg("plan.no-deadline-given", name=name))
-    _check_names(where, keys, [*KINDS, "name", "deadline"])
+    _check_no_gpus(where, keys, MACHINE_FIELDS[:1])
+    _check_names(where, keys, [*(name for name in KINDS if name != MACHINE_FIELDS[0]), "name", "deadline"])
     texts = {key: _field_text(key, value) for key, value in keys.items()}
     return RequestedJob(name, texts, _read(where, "deadline", DEADLINE, deadline))
 
@@ -185,6 +188,12 @@ def _tables(name: str, key: str, content: Mapping[str, Any]) -> Sequence[Mapping
     if not isinstance(tables, list | tuple) or not all(isinstance(one, Mapping) for one in tables):
         raise _bad(name, msg("plan.wants-tables", key=key))
     return tables
+
+
+def _check_no_gpus(where: str, keys: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise for a model or job that states its own GPUs: the plan chooses them, among those of the whole file."""
+    if name := next((name for name in names if name in keys), None):
+        raise _bad(where, msg("plan.own-gpus", key=name))
 
 
 def _check_names(name: str, keys: Mapping[str, Any], allowed: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from whichgpu.api.context import Context
 from whichgpu.api.prices.offers import list_offers
 from whichgpu.api.request.configs import CheckRequest, ExplainRequest
 from whichgpu.api.request.read import read
-from whichgpu.api.workloads.explain import OWN_CONTEXT_ENGINES, ExplainAnswer, explain
+from whichgpu.api.workloads.explain import OWN_CONTEXT_ENGINES, ExplainAnswer, explain_each
 from whichgpu.api.workloads.fit import needs
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -56,7 +56,8 @@ class CheckedGpu(msgspec.Struct, frozen=True):
 class CheckAnswer(Displayable, msgspec.Struct, frozen=True):
     """A config file's check: `passed` if the estimated memory is usable on every GPU named, within the budget if there is one.
 
-    `reasons` say why its server would not start; `warnings` what may be wrong nevertheless, and what was not read.
+    A file with several workloads passes if each of them does; `gpus` are of the first. `reasons` say why a server would not
+    start; `warnings` what may be wrong nevertheless, and what was not read.
     """
 
     file: str
@@ -74,13 +75,33 @@ def check(request: CheckRequest, context: Context) -> CheckAnswer:
     stated = read(CheckRequest, request, context.spell, ("budget",)).get("budget")
     budget = parse_price(stated) if stated is not None else None
     question: ExplainRequest = {name: value for name, value in request.items() if name != "budget"}  # type: ignore[assignment]
-    explained = explain(question, context)
+    first, *others = (_checked_workload(one, budget, context) for one in explain_each(question, context))
+    reasons = tuple(reason for title, one in others for reason in _other_reasons(title, one))
+    warnings = tuple(msg("check.other", name=title, what=one) for title, other in others for one in other.warnings)
+    answer = first[1]
+    return replace(
+        answer,
+        passed=answer.passed and not reasons,
+        reasons=(*answer.reasons, *reasons),
+        warnings=(*answer.warnings, *warnings),
+    )
+
+
+def _other_reasons(title: str, answer: CheckAnswer) -> Iterator[Message]:
+    """Yield why a further workload of the file does not pass."""
+    over = [msg("check.over-budget", gpu=row.gpu_name) for row in answer.gpus if row.is_within_budget is False]
+    yield from (msg("check.other", name=title, what=reason) for reason in (*answer.reasons, *over))
+
+
+def _checked_workload(explained: ExplainAnswer, budget: Money | None, context: Context) -> tuple[str, CheckAnswer]:
+    """Return the tool and model of one workload of a file, and its check."""
     rows = tuple(_checked(explained, place, budget, context) for place in range(len(explained.fit.gpus)))
     ranges = {one.gpu: one.needed for one in needs(from_object(explained.config.fields), [row.gpu for row in rows]).gpus}
     rows = tuple(replace(row, needed_range=ranges[row.gpu]) for row in rows)
     reasons = (*_refusals(explained), *(_memory_message("check.short", row) for row in rows if not row.is_enough))
     passed = not reasons and all(row.is_within_budget is not False for row in rows)
-    return CheckAnswer(explained.file, passed, budget, rows, reasons, tuple(_warnings(explained, rows)))
+    answer = CheckAnswer(explained.file, passed, budget, rows, reasons, tuple(_warnings(explained, rows)))
+    return explained.config.title, answer
 
 
 def _memory_message(id: str, row: CheckedGpu) -> Message:

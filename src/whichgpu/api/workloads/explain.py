@@ -51,18 +51,31 @@ class ExplainAnswer(Displayable, msgspec.Struct, frozen=True):
 def explain(request: ExplainRequest, context: Context) -> ExplainAnswer:
     """Return the workload of a config file, what it needs, which GPUs have it, and how fast it runs on those named."""
     values = read(ExplainRequest, request, context.spell)
-    name, stated = _read_config(values)
+    return _explained(*_read_config(values), values, context)
+
+
+def explain_each(request: ExplainRequest, context: Context) -> tuple[ExplainAnswer, ...]:
+    """Return the answers for all workloads of a config file that differ from each other."""
+    values = read(ExplainRequest, request, context.spell)
+    name, first = _read_config(values)
+    return tuple(_explained(name, one, values, context) for one in (first, *first.others))
+
+
+def _explained(name: str, stated: ConfigWorkload, values: Mapping[str, Any], context: Context) -> ExplainAnswer:
     if stated.invalid:
         raise impossible(name, stated)
     config = _with_overrides(stated, values, context.catalog)
     config, own_context = _with_own_context(config, values, context)
-    config, sharding = _without_sharding(_with_offload(config, context))
+    config, sharding = _without_sharding(_with_offload(_without_experts(config, context), context))
     parsed = from_object(config.fields)
     names = values.get("gpu", ())
     answer = fit_workload(parsed, names, GpuFilter(as_of=context.as_of), context.catalog, bool(names), config.memory_share)
     answer = replace(answer, warnings=(*answer.warnings, *own_context))
     if sharding:
         answer = replace(answer, warnings=(*answer.warnings, msg("explain.one-gpu", zero=sharding)))
+    if stated.others:
+        others = tuple(one.title for one in stated.others)
+        answer = replace(answer, warnings=(*answer.warnings, msg("explain.others", names=others)))
     running = [row for row in answer.gpus if row.fits != "no"] if names else []
     estimates = [one for row in running[:MAX_ESTIMATES] for one in _estimates(parsed, config, row, context)]
     return ExplainAnswer(name, config, answer, tuple(estimates))
@@ -135,6 +148,20 @@ def _with_offload(config: ConfigWorkload, context: Context) -> ConfigWorkload:
     layers = getattr(context.lookups_for(True).shape(config.fields["model"]), "layers", 0) if config.gpu_layers is not None else 0
     on_host = min(layers, layers + 1 - (config.gpu_layers or 0))
     return replace(config, fields=config.fields | {"offload": {"layers": on_host}}) if on_host > 0 else config
+
+
+def _without_experts(config: ConfigWorkload, context: Context) -> ConfigWorkload:
+    """Return the workload of whole replicas if attention data parallel is set for a model without experts to shard."""
+    parallel, switch = (
+        config.fields.get("parallel") or {},
+        engine_record(config.fields.get("engine")).serve.attention_data_parallel,
+    )
+    if not switch or not {"dp", "ep"} <= parallel.keys():
+        return config
+    if getattr(context.lookups_for(True).shape(config.fields["model"]), "experts", 0):
+        return config
+    others = {name: value for name, value in parallel.items() if name != "ep"}
+    return replace(config, fields=config.fields | {"parallel": others}, unread=(*config.unread, switch))
 
 
 def _without_sharding(config: ConfigWorkload) -> tuple[ConfigWorkload, int]:

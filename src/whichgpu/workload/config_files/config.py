@@ -39,7 +39,7 @@ class ConfigWorkload(msgspec.Struct, frozen=True):
 
     `context` is the longest sequence of a server in tokens, `gpu_layers` are the layers on GPUs, the head as one of them.
     `unread` are options and keys that no field has; most of them change neither memory nor speed. `invalid` are numbers with
-    which the tool would not start.
+    which the tool would not start, `others` the further workloads of the file that differ from this one.
     """
 
     tool: str
@@ -51,6 +51,12 @@ class ConfigWorkload(msgspec.Struct, frozen=True):
     gpu_layers: int | None = None
     unread: tuple[str, ...] = ()
     invalid: tuple[ImpossibleNumber, ...] = ()
+    others: tuple[ConfigWorkload, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Return the tool and the model, by which one workload of a file is told from the others."""
+        return f"{self.tool} {self.fields.get('model', '')}".strip()[:80]
 
 
 def impossible(name: str, config: ConfigWorkload) -> UsageError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from math import inf
 from typing import Any
@@ -22,6 +22,7 @@ from whichgpu.workload.config_files.training_line import training_workload_of
 MAX_FILE_BYTES = 1 << 20  # Larger files are no configs (assumed).
 _YAML_ALIAS = re.compile(r"(?:^|[\s\[{,:-])\*[\w-]")
 MAX_EXPANDED = 4 << 20  # Characters of a file with its aliases written out (assumed).
+MAX_WORKLOADS = 20  # Most servers and training runs of one file (assumed).
 MAX_TEXT = 20_000  # Characters of a text that is sent instead of a file (assumed).
 YAML_SUFFIXES = (".yaml", ".yml")
 COMPOSE, KUBERNETES = "docker-compose", "kubernetes"
@@ -36,12 +37,12 @@ def config_workload(content: bytes, name: str) -> ConfigWorkload:
     except UnicodeDecodeError as problem:
         raise unreadable(name, "it is not text") from problem
     if name.lower().endswith((*YAML_SUFFIXES, ".json")):
-        for document in _documents(text, name):
-            if (config := _of_document(document)) is not None:
-                return config
+        configs = (config for document in _documents(text, name) for config in _of_document(document))
+        if (joined := _joined(configs, name)) is not None:
+            return joined
         raise unreadable(name, "no known keys")
-    if (config := _of_commands(text)) is not None:
-        return config
+    if (joined := _joined(_of_commands(text), name)) is not None:
+        return joined
     raise unreadable(name, "no command that starts a known server or a training script")
 
 
@@ -49,19 +50,29 @@ def text_workload(text: str, name: str) -> ConfigWorkload:
     """Return the workload of a text without a file's name: commands for a shell, or else YAML or JSON."""
     if len(text) > MAX_TEXT:
         raise unreadable(name, f"longer than {MAX_TEXT} characters")
-    if (config := _of_commands(text)) is not None:
-        return config
+    if (joined := _joined(_of_commands(text), name)) is not None:
+        return joined
     if _YAML_ALIAS.search(text):
         raise unreadable(name, "it has YAML aliases")  # A few lines of them may stand for gigabytes.
     return config_workload(text.encode("utf-8", "replace"), f"{name}{YAML_SUFFIXES[0]}")
 
 
-def _of_commands(text: str) -> ConfigWorkload | None:
-    """Return the workload of the first command in a shell script that starts a known server or a training script."""
+def _joined(configs: Iterable[ConfigWorkload], name: str) -> ConfigWorkload | None:
+    """Return the first of a file's workloads with the others that differ from it; None if there is none."""
+    distinct: list[ConfigWorkload] = []
+    for config in configs:
+        if config not in distinct:
+            distinct.append(config)
+        if len(distinct) > MAX_WORKLOADS:
+            raise unreadable(name, f"more than {MAX_WORKLOADS} servers or training runs")
+    return replace(distinct[0], others=tuple(distinct[1:])) if distinct else None
+
+
+def _of_commands(text: str) -> Iterator[ConfigWorkload]:
+    """Yield the workloads of the commands in a shell script that start a known server or a training script."""
     for words in command_lines(text):
         if (config := serve_workload_of(words) or training_workload_of(words)) is not None:
-            return config
-    return None
+            yield config
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
@@ -122,27 +133,25 @@ def _expanded_characters(text: str) -> float:
     return open_parts[0][1]
 
 
-def _of_document(document: Mapping[str, Any]) -> ConfigWorkload | None:
+def _of_document(document: Mapping[str, Any]) -> Iterator[ConfigWorkload]:
     if tool := training_tool(document):
-        return training_workload(document, tool)
-    if isinstance(document.get("services"), dict):
-        return _first(_compose_commands(document["services"]), COMPOSE)
-    if "kind" in document and "spec" in document:
-        return _first(_container_commands(document), KUBERNETES)
-    if isinstance(document.get("run"), str):  # A task of SkyPilot.
-        return _first(((words, None) for words in command_lines(document["run"])), None)
-    return None
+        yield training_workload(document, tool)
+    elif isinstance(document.get("services"), dict):
+        yield from _servers(_compose_commands(document["services"]), COMPOSE)
+    elif "kind" in document and "spec" in document:
+        yield from _servers(_container_commands(document), KUBERNETES)
+    elif isinstance(document.get("run"), str):  # A task of SkyPilot.
+        yield from _servers(((words, None) for words in command_lines(document["run"])), None)
 
 
-def _first(commands: Iterator[tuple[list[str], int | None]], tool: str | None) -> ConfigWorkload | None:
-    """Return the workload of the first command that starts a server, on the GPUs that its container gets."""
+def _servers(commands: Iterator[tuple[list[str], int | None]], tool: str | None) -> Iterator[ConfigWorkload]:
+    """Yield the workloads of the commands that start a server, on the GPUs that its container gets."""
     for words, gpus in commands:
         if (config := serve_workload_of(words)) is not None:
             # Ranks beyond the layout are data parallel only if the command says so: a container may have GPUs to spare.
             unread = (*config.unread, f"{gpus} GPUs") if gpus and gpus != config.fields["gpus"] else config.unread
             invalid = (*config.invalid, *_too_few_gpus(config, gpus))
-            return replace(config, tool=tool or config.tool, unread=unread, invalid=invalid)
-    return None
+            yield replace(config, tool=tool or config.tool, unread=unread, invalid=invalid)
 
 
 def _too_few_gpus(config: ConfigWorkload, gpus: int | None) -> Iterator[ImpossibleNumber]:
@@ -156,8 +165,8 @@ def _too_few_gpus(config: ConfigWorkload, gpus: int | None) -> Iterator[Impossib
 def _compose_commands(services: Mapping[str, Any]) -> Iterator[tuple[list[str], int | None]]:
     for service in services.values():
         if isinstance(service, dict):
-            words = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
-            yield _with_program(words, str(service.get("image") or "")), _reserved_gpus(service)
+            commands = _commands(service.get("entrypoint"), service.get("command"), str(service.get("image") or ""))
+            yield from ((words, _reserved_gpus(service)) for words in commands)
 
 
 def _container_commands(document: Any, visited: set[int] | None = None) -> Iterator[tuple[list[str], int | None]]:
@@ -172,12 +181,10 @@ def _container_commands(document: Any, visited: set[int] | None = None) -> Itera
     containers = document.get("containers")
     for container in containers if isinstance(containers, list) else ():
         if isinstance(container, dict):
-            words = [*_words(container.get("command")), *_words(container.get("args"))]
             gpus = _nested(container, "resources", "limits", "nvidia.com/gpu")
             count = int(gpus) if str(gpus).isdigit() else None
-            if len(words) > 2 and words[0].rpartition("/")[2] in SHELLS and words[1] == "-c":
-                yield from ((line, count) for line in command_lines(words[2]))
-            yield _with_program(words, str(container.get("image") or "")), count
+            commands = _commands(container.get("command"), container.get("args"), str(container.get("image") or ""))
+            yield from ((words, count) for words in commands)
     for value in document.values():
         yield from _container_commands(value, visited)
 
@@ -189,12 +196,15 @@ def _nested(value: Any, *keys: str) -> Any:
     return value
 
 
-def _with_program(words: list[str], image: str) -> list[str]:
-    """Return a container's command with the program of its image in front if it has only arguments."""
+def _commands(entry_point: Any, arguments: Any, image: str) -> Iterator[list[str]]:
+    """Yield the commands of a container: those of a shell's script, or one, with its image's program if it has none."""
+    program, words = _words(entry_point), [*_words(entry_point), *_words(arguments)]
+    if len(words) > 2 and words[0].rpartition("/")[2] in SHELLS and words[1].endswith("c"):  # -c, -lc, -ec
+        yield from command_lines(words[2])
+        return
     engine = image_engine(image)
-    if engine is None or serve_workload_of(words) is not None:
-        return words
-    return [*program_of(engine), *words]
+    has_program = (program and not program[0].startswith("-")) or serve_workload_of(words) is not None
+    yield words if engine is None or has_program else [*program_of(engine), *words]
 
 
 def _words(command: Any) -> list[str]:

@@ -205,6 +205,8 @@ def _layout(serve: ServeCommand, read: _ReadOptions) -> dict[str, Any]:
     tp = max(1, tp // attention)
     option, _, size = serve.expert_parallel.partition("=")
     ep = (read.whole(option) or 1) if size else tp * dp if read.switch(option) else 1
+    if attention > 1:  # The experts stay sharded over all ranks, whole or in parts.
+        ep = tp * dp
     nodes = read.whole(serve.nodes.partition("=")[0]) or 1
     parallel = {name: value for name, value in {"tp": tp, "pp": pp, "dp": dp, "ep": ep}.items() if value > 1}
     gpus = tp * pp * dp

@@ -37,6 +37,13 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 ADAPTER_FIELDS = ("lora_rank", "lora_targets", "lora_dropout", "qlora")
 DEFAULT_LORA_RANK = {"axolotl": 8, TRAINER_TOOL: 8, "torchtune": 8}  # as documented by each tool
+# Values of keys that are read otherwise; DPO, reward models and frozen layers, for example, are not.
+KNOWN_VALUES = {
+    "adapter": ("lora", "qlora", "dora", "none", ""),
+    "finetuning_type": ("lora", "full", "none", ""),
+    "stage": ("sft", "pt", "none", ""),
+}
+NEUTRAL_VALUES = ("none", "false", "no", "auto", "", "0", "1", "-1", "null")  # They change neither memory nor speed.
 # Keys of these tools that say nothing about memory or speed: data, logging, learning rates and the like.
 _UNRELATED = re.compile(
     r".*(data|log|save|eval|seed|lr|learning|warmup|schedul|output|report|wandb|chat|template|val_|dir|prompt|workers|hub|special"
@@ -77,13 +84,14 @@ def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = 
     """Return the workload of a training config, under the tool's name or the one to show for it."""
     fields: dict[str, Any] = {"task": "finetune"}
     invalid: dict[str, ImpossibleNumber] = {}
-    read = {"adapter", "finetuning_type", "stage", "use_peft", "distributed_type", "compute_environment"}
+    read = {"use_peft", "distributed_type", "compute_environment"}
+    read |= {key for key, values in KNOWN_VALUES.items() if _text(document.get(key) or "none") in values}
     for row in (row for row in config_keys() if row.tool == tool):
         value = _value(document, row.key)
         if value is None or (value is False and row.when != "false"):
             continue
         is_set = not row.when or re.fullmatch(row.when, _text(value), re.IGNORECASE) is not None
-        if is_set or row.field != "zero":  # A file of DeepSpeed whose name does not say the stage is not read.
+        if is_set or _text(value) in NEUTRAL_VALUES:
             read.add(row.key.partition(".")[0])
         if not is_set:
             continue
@@ -102,7 +110,16 @@ def training_workload(document: Mapping[str, Any], tool: str, shown_tool: str = 
     for field, usual in DEFAULTS.get(tool, {}).items():
         fields.setdefault(field, usual)
     unread = tuple(str(key) for key in document if str(key) not in read and not _UNRELATED.fullmatch(str(key)))
+    unread += tuple(_offloads(document))
     return ConfigWorkload(shown_tool or tool, with_batch(fields), unread=unread, invalid=tuple(invalid.values()))
+
+
+def _offloads(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of DeepSpeed or FSDP that place something in host memory, which no field has."""
+    for key, part in document.items():
+        for name, value in part.items() if isinstance(part, Mapping) else ():
+            if "offload" in str(name) and _text(value) not in NEUTRAL_VALUES:
+                yield f"{key}.{name}"
 
 
 def with_batch(fields: Mapping[str, Any]) -> dict[str, Any]:

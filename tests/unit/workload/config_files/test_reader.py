@@ -155,6 +155,55 @@ def test_files_that_a_training_command_names_are_listed_as_not_read(words: str, 
     assert config_workload(line.encode(), "train.sh").unread == unread
 
 
+@pytest.mark.parametrize(
+    ("text", "unread"),
+    [
+        ("model_name_or_path: gpt2\nstage: dpo\nfinetuning_type: lora", ("stage",)),
+        ("model_name_or_path: gpt2\nstage: sft\nfinetuning_type: freeze", ("finetuning_type",)),
+        ("model_name_or_path: gpt2\nstage: sft\nfinetuning_type: lora\nquantization_bit: 8", ("quantization_bit",)),
+        ("base_model: gpt2\nadapter: ia3\nmax_steps: -1\ntensor_parallel_size: 1", ("adapter",)),
+        (
+            "distributed_type: NO\ndeepspeed_config: {zero_stage: 3, offload_optimizer_device: cpu, offload_param_device: none}",
+            ("deepspeed_config.offload_optimizer_device",),
+        ),
+    ],
+)
+def test_values_of_training_configs_that_change_the_run_and_are_not_read_are_listed(text: str, unread: tuple[str, ...]) -> None:
+    assert config_workload(text.encode(), "a.yaml").unread == unread
+
+
+def test_attention_without_flash_kernels_is_read_from_llama_factory() -> None:
+    assert config_workload(b"model_name_or_path: gpt2\nflash_attn: disabled", "a.yaml").fields["attention"] == "eager"
+
+
+TWO_SERVICES = """
+services:
+  a: {image: vllm/vllm-openai, command: --model a/small}
+  b: {image: vllm/vllm-openai, entrypoint: [sh, -c], command: ["vllm serve a/large --max-model-len 4096"]}
+  c: {image: vllm/vllm-openai, command: --model a/small}
+  d: {image: vllm/vllm-openai, entrypoint: [python, load_test.py]}
+"""
+TWO_PODS = """
+kind: Pod
+spec: {containers: [{image: vllm/vllm-openai, args: [--model, a/small]}]}
+---
+kind: Pod
+spec: {containers: [{image: vllm/vllm-openai, command: [/bin/sh, -c, "vllm serve a/large"]}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.sh", "vllm serve a/small\nvllm serve a/large\nvllm serve a/small\n"), ("a.yaml", TWO_SERVICES), ("a.yaml", TWO_PODS)],
+    ids=["commands", "services", "pods"],
+)
+def test_all_servers_of_a_file_are_read_and_equal_ones_once(name: str, text: str) -> None:
+    config = config_workload(text.encode(), name)
+    assert [one.fields["model"] for one in (config, *config.others)] == ["a/small", "a/large"]
+    with pytest.raises(UsageError):
+        config_workload("\n".join(f"vllm serve a/{n}" for n in range(30)).encode(), "a.sh")
+
+
 def test_containers_start_the_server_of_their_image_or_command() -> None:
     compose = config_workload(COMPOSE.encode(), "docker-compose.yml")
     assert (compose.tool, compose.fields["model"], compose.context) == (

@@ -72,11 +72,11 @@ def test_a_line_read_back_gives_the_workload_it_was_written_from(
         ),
         (
             "/usr/bin/sglang serve --model-path a/b --tp-size 8 --dp 2 --enable-dp-attention --kv-cache-dtype fp8_e5m2",
-            {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"tp": 4, "dp": 2}, "kv_precision": "fp8"},
+            {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"tp": 4, "dp": 2, "ep": 8}, "kv_precision": "fp8"},
             None,
         ),
         (
-            "sglang serve --model-path a/b --tp-size 8 --attn-dp-size 8 --ep 8",
+            "sglang serve --model-path a/b --tp-size 8 --attn-dp-size 8 --ep 4",
             {"model": "a/b", "engine": "sglang", "gpus": 8, "parallel": {"dp": 8, "ep": 8}},
             None,
         ),
