@@ -19,6 +19,7 @@ DAY = ("--as-of", "2026-10-01")
         (("train", "llama-3.1-8b", "--deadline", "24h", "--budget", "5usd"), {"budget"}),
         (("serve", "llama-3.1-70b", "--rate", "5", "--tpot", "1ms", "--gpu", "H100"), {"tpot_max"}),
         (("finetune", "qwen2.5-32b", "--gpus", "1", "--gpu", "L4"), {"gpus"}),
+        (("finetune", "llama-3.1-70b", "--gpus", "1", "--gpu", "RTX-4090"), {"gpu", "gpus"}),  # Eight of these are too small too.
         # Azure has no L4: other providers' L4s hold the default objective, so the GPU may stay.
         (("serve", "llama-3.1-70b", "--rate", "5", "--gpu", "L4", "--provider", "azure"), {"provider"}),
     ],

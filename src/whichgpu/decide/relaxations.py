@@ -153,8 +153,11 @@ class Relaxations:
     def _others(self) -> Iterator[Change]:
         """Yield questions with more GPUs or a narrower precision if memory is short, or other GPU counts if one is required."""
         if smallest_shortfall(self.results, "memory") is not None:
-            yield from self._more_gpus()
+            yield from self._more_gpus(self.question)
             yield from self._narrower_precision()
+            if self.question.query.gpu and self.question.query.gpus:
+                for changed, message in self._more_gpus(self._with(gpu=None)):
+                    yield changed, msg("relax.both", one=msg("relax.without", flag="--gpu"), other=message)
         if self.question.query.gpus is not None:
             low, high = self.question.query.gpus
             yield from self._first_count(count for count in reversed(GPU_COUNTS) if count < low)
@@ -175,11 +178,11 @@ class Relaxations:
                 yield changed, msg("relax.gpus", value=f"{count:g}")
                 return
 
-    def _more_gpus(self) -> Iterator[Change]:
-        """Yield the question with the fewest GPUs whose memory suffices, whatever the cost and time."""
-        low, high = self.question.query.gpus or (1.0, 1.0 if self.question.query.buy else MACHINE_GPUS)
+    def _more_gpus(self, question: Question) -> Iterator[Change]:
+        """Yield a question with the fewest GPUs whose memory suffices, whatever the cost and time."""
+        low, high = question.query.gpus or (1.0, 1.0 if question.query.buy else MACHINE_GPUS)
         for count in GPU_COUNTS:
-            changed = self._with(gpus=(min(low, count), count))
+            changed = replace(question, query=replace(question.query, gpus=(min(low, count), count)))
             if count > high and has_answer(_unlimited(changed)):
                 yield changed, msg("relax.gpus", value=f"{low:g}..{count:g}")
                 return

@@ -31,7 +31,16 @@ from whichgpu.decide.relax import rounded_up
 # Factors on the smallest objectives at which every bucket has a capacity; at 1 the simulated queue may still miss them.
 LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)
 LIMIT_STEPS = (1.5, 2.5)  # Factors on the smallest limits (GPUs, or one over the rate) with which the solver finds a plan.
-FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Each is dropped alone, in this order.
+FILTERS = (
+    "gpu",
+    "instance",
+    "provider",
+    "region",
+    "max_latency",
+    "min_memory",
+    "needs",
+    "term",
+)  # Each is dropped alone, in this order.
 MAX_TRIALS = 12  # At most this many single changes are tried for one refusal.
 MAX_PAIRS = 2  # At most this many first changes are combined with a second one.
 TRIAL_SECONDS = 5.0  # Solver seconds in one trial.

@@ -118,11 +118,10 @@ class _MarginSearch:
         simulates = self.question.simulate and not self.fixed
         if simulates and self.inputs.models and all(has_one_length(one) for one in self.inputs.models):
             self._by_simulated_capacities()
+            if self._holding():
+                return None
         first = self._solve(_Candidate(0.0, {one.name: Margins(self.limits["headroom"]) for one in self.inputs.models}))
         assert first.formulation is not None
-        # A fleet shares its requests among all replicas, so it may need fewer than their capacities one by one.
-        if self._holding() and (first.solution is None or first.cost >= self._least_cost() * (1.0 - self.gap)):
-            return None
         if first.solution is None:
             return refusal(first.formulation, self.inputs.constraints.currency)
         self._try(first)
