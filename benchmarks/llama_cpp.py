@@ -1,8 +1,9 @@
-"""Steps of llama.cpp on one H200, whose rows are in no fit, beside today's estimates.
+"""Steps of llama.cpp on one H200 beside today's estimates.
 
     PYTHONPATH=src python -m benchmarks.llama_cpp > docs/evidence/llama-cpp-h200.md
 
-`llama_cpp_h200.csv` has the milliseconds of prefills and decode steps; prompts at a depth have `cached_tokens` before them.
+`tools/evidence/h200_llama_cpp.csv` has the milliseconds of prefills and decode steps; prompts at a depth have `cached_tokens`
+before them.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from benchmarks.unseen_models import MODEL_COLUMNS, STEP_COLUMNS, beside_measure
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.catalog.store import Catalog
 
-ROWS = Path(__file__).with_name("llama_cpp_h200.csv")
+ROWS = Path(__file__).parent.parent / "tools" / "evidence" / "h200_llama_cpp.csv"
 INTRODUCTION = """# llama.cpp on an H200, measured and estimated
 
 Made by `python -m benchmarks.llama_cpp`. llama.cpp v0.5.0 (September 2026, its CUDA back end built for this GPU with CUDA 13)
 ran each model with random weights on one H200 SXM on 2026-11-18: llama-bench and llama-batched-bench, micro-batches of 512,
-flash attention as by default, 256 tokens a run and 128 of each sequence of a batch. No row is in the evidence that the model was
-fitted on; before this no llama.cpp run on a Hopper GPU was. Prompts at a depth are in the file and not estimated here.
+flash attention as by default, 256 tokens a run and 128 of each sequence of a batch. Prompts at a depth are in the file and not
+estimated here.
 
-Prompts in 4 and 8 bits come out two to three times too fast: llama.cpp multiplies quantised weights with instructions that do as
-much per clock on this chip as on a GeForce card, not at its int8 peak. Single sequences of small models come out too slow: the
-fit explains the errors of one machine of 2026 (GB10) by the host, 1.9 ms a step, where this host took about 0.5.
+The rows are evidence: the fit saw them, and four constants of llama.cpp's kernels were read from them (what MMQ multiplies and
+unpacks per clock, what MMVQ unpacks per clock, bytes per clock of 16-bit weights with several rows). Before that, no llama.cpp
+run on a Hopper GPU was among the evidence, and prompts in 4 and 8 bits came out 60% too fast in the median, since llama.cpp
+multiplies quantised weights with instructions that do as much per clock on this chip as on a GeForce card, not at its int8 peak.
+With its model left out of the fit a step here is 14% off in the median.
 """
 
 

@@ -54,7 +54,8 @@ NEUTRAL = {
     **{f"{curve}.overlap_exponent": SHARP for curve in ("gemm", "conv", "memory", "attention")},
     "attention.overlap_exponent.decode_attention": SHARP,
     **dict.fromkeys(("gemm.row_by_row_read_ratio", "gemm.split_k_work_ratio", "gemm.split_k_work_ratio.fp32",
-                     "conv.split_k_work_ratio", "conv.split_k_work_ratio.conv_wgrad"), NEVER),
+                     "conv.split_k_work_ratio", "conv.split_k_work_ratio.conv_wgrad", "mmq.operations_per_clock",
+                     "mmq.unpacked_weights_per_clock", "mmq.vector_weights_per_clock"), NEVER),
 }  # fmt: skip
 
 

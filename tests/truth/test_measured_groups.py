@@ -18,7 +18,7 @@ MEASURED: list[tuple[str, Any, str, dict[str, Any], float, str]] = [
      {"gpus": 8, "batch": 2048, "precision": "amp-fp16", "engine": "ngc", "year": 2020, "include_optimizer_step": False},
      2048 / 8322, "the same on a DGX-1"),
     ("train", MPT_7B, "a100-sxm-40gb",
-     {"gpus": 128, "nodes": 16, "batch": 2304, "seq_in": 2048, "precision": "bf16", "engine": "ngc", "year": 2023,
+     {"gpus": 128, "nodes": 16, "batch": 2304, "seq_in": 2048, "precision": "bf16", "engine": "pytorch", "year": 2023,
       "checkpointing": "full", "parallel": {"dp": 128, "zero": 3}, "network": "roce", "network_gbps": 200},
      10.175, "MosaicML llm-foundry, MPT-7B on 128 GPUs over RoCE"),
     ("decode", "llama-2-70b", "h100-sxm",

@@ -114,7 +114,7 @@ def _nv_dle(row: Published, result: Measurement, request: dict[str, Any]) -> Mea
 def foundry(row: Published) -> Measurement | Reason:
     """MosaicML's tables: MPT under FSDP in bf16, which shards everything and reduces gradients in 16 bits.
 
-    Its own layers with fused attention, normalisation and loss are a tuned training stack, not the library's eager ones.
+    Composer trains with PyPI's PyTorch: its GEMMs and pointwise kernels are those of eager PyTorch, its attention is fused.
     """
     sizes = next((entry for entry in table("mpt") if entry["model"] == row.model), None)
     gpu = gpu_id(row.gpu)
@@ -127,7 +127,7 @@ def foundry(row: Published) -> Measurement | Reason:
     request: dict[str, Any] = {
         "task": "train", "model": config, "gpu": gpu, "gpus": row.gpus, "nodes": max(1, row.gpus // NODE_GPUS),
         "precision": "bf16", "batch": row.batch, "seq_in": row.seq_in,
-        "accumulation": int(row.noted(r"gradaccum=(\d+)")), "engine": "ngc",
+        "accumulation": int(row.noted(r"gradaccum=(\d+)")), "engine": "pytorch",
         "year": 2023, "attention": "flash", "checkpointing": "full" if "act_ckpt=True" in row.notes else "none",
         "optimizer": "adamw", "parallel": {"dp": row.gpus, "zero": 3}, "network": "roce", "network_gbps": 200,
     }  # fmt: skip

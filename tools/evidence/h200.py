@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from evidence.names import family, table
 from whichgpu.catalog.evidence import Kind, Measurement
 
 _OPTIMIZERS = {"sgdm": "sgd-momentum"}
 _GPU = "h200-sxm"
 _YEAR = 2026
+LLAMA_CPP_MICRO_BATCH = 512  # tokens; llama-bench's default (n_ubatch)
 
 
 def lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -135,6 +138,24 @@ def more_engine_steps() -> Iterator[Measurement]:
             )
 
 
+def llama_cpp_steps() -> Iterator[Measurement]:
+    """Steps of llama.cpp of September 2026 (v0.5.0) with random weights, by llama-bench and llama-batched-bench."""
+    for number, row in enumerate(table("h200_llama_cpp"), start=2):
+        measured = _measured(
+            "h200-llama.cpp",
+            number,
+            "decode" if row["task"] == "decode" else "prefill",
+            float(row["ms"]),
+            row["model"],
+            precision=row["precision"],
+            batch=int(row["batch"]),
+            seq_in=int(row["tokens"]),
+            engine="llama.cpp",
+        )
+        cached = int(row["cached_tokens"])
+        yield replace(measured, cached_tokens=cached, micro_batch_tokens=LLAMA_CPP_MICRO_BATCH if cached else 0)
+
+
 def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
     """Every step measured on the H200, and the number of rows that are errors."""
     rows: list[Measurement] = []
@@ -154,5 +175,5 @@ def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
             rows.append(training("h200-compiled", number, row, row["ms"], row["engine"]))
         else:
             rows.append(_inference("h200-quant" if row["moe"] is None else "h200-moe", number, row))
-    rows.extend((*engine_steps(folder), *more_engine_steps()))
+    rows.extend((*engine_steps(folder), *more_engine_steps(), *llama_cpp_steps()))
     return rows, errors

@@ -243,7 +243,9 @@ def front_lines(answer: RecommendAnswer) -> list[Message]:
     is_cheaper = answer.cheapest.cost.amount < best.cost.amount
     lines = []
     if is_cheaper and (gpu_count_label(answer.cheapest.gpus), answer.cheapest.gpu_name) not in explained:
-        lines.append(msg("recommend.cheapest", what=candidate_summary(answer.cheapest, kind)))
+        shares = {"share": f"{answer.cheapest.keeps_limits:.0%}", "other": f"{best.keeps_limits:.0%}"}
+        id = "recommend.cheapest-risk" if shares["share"] != shares["other"] else "recommend.cheapest"
+        lines.append(msg(id, what=candidate_summary(answer.cheapest, kind), **shares))
     if (answer.fastest.gpu, answer.fastest.gpus) != (best.gpu, best.gpus):
         lines.append(msg("recommend.fastest", what=candidate_summary(answer.fastest, kind)))
     return lines
@@ -256,11 +258,12 @@ def uncertainty_lines(answer: RecommendAnswer) -> list[Message]:
         shares = {"share": f"{safest.keeps_limits:.0%}", "other": f"{best.keeps_limits:.0%}"}
         lines.append(msg("recommend.safest", safest=candidate_summary(safest, kind), **shares))
     cost = float(best.expected_cost.amount)
-    if answer.measured is not None and (other := float(answer.measured.expected_cost.amount)) <= cost * MAX_MEASURED_COST:
+    if answer.measured is not None and float(answer.measured.expected_cost.amount) <= cost * MAX_MEASURED_COST:
         values = {"gpu": answer.answer.gpu_name, "measured": candidate_summary(answer.measured, kind)}
         axes = tuple(msg(f"axis.{axis}") for axis in answer.answer.new_on)
-        id = "recommend.measured" if other > cost else "recommend.measured-cheaper"
-        lines.append(msg(id, axes=axes, more=f"{other / max(cost, 1e-12) - 1:.0%}", **values))
+        ratio = float(answer.measured.cost.amount) / max(float(best.cost.amount), 1e-12)  # of the costs that answers show
+        id = "recommend.measured" if ratio > 1 else "recommend.measured-cheaper"
+        lines.append(msg(id, axes=axes, more=f"{ratio - 1:.0%}", **values))
     return lines
 
 

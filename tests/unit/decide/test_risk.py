@@ -11,6 +11,7 @@ import pytest
 
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.answer.sentences import NEW_GPU_AXES
 from whichgpu.decide.requirements import Requirements
 from whichgpu.surface.candidate_cells import uncertainty_lines
 
@@ -20,7 +21,7 @@ DAY = date(2026, 8, 1)
 @cache
 def served(risk: Any = None, **limits: Any) -> RecommendAnswer:
     query = Requirements(**{"gpu": "RTX 5090,L40S", "risk": risk, **limits})
-    fields: dict[str, Any] = {"rate": "6/s", "ttft": "1s", "tpot": "60ms", "precision": "bf16"}
+    fields: dict[str, Any] = {"rate": "7/s", "ttft": "1s", "tpot": "60ms", "precision": "bf16"}
     return recommend("serve", "llama-3.1-8b", query, DAY, own=False, **fields)
 
 
@@ -103,7 +104,13 @@ def test_an_extrapolated_answer_names_a_measured_one() -> None:
     assert answer.answer.new_on
     assert answer.measured is not None
     assert answer.measured.gpu == "h100-sxm"
-    assert [line.id for line in uncertainty_lines(answer)] == ["recommend.measured"]
+    [line] = uncertainty_lines(answer)
+    ratio = float(answer.measured.cost.amount) / float(answer.answer.cost.amount)  # The costs beside which it says how much more.
+    assert (line.id, line.values["more"]) == ("recommend.measured", f"{ratio - 1:.0%}")
+    assert any(one.id == "recommend.unmeasured" for one in answer.warnings)
+    other = recommend("batch", "llama-3.1-8b", Requirements(rank="cost", gpu="A100 SXM 80GB"), DAY, own=False, precision="int8")
+    assert {*other.answer.new_on}.isdisjoint(NEW_GPU_AXES)
+    assert not any(one.id == "recommend.unmeasured" for one in other.warnings)  # The GPU was measured, in other precisions.
     assert served().measured is None  # Its own GPU was measured.
 
 

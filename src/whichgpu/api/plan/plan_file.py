@@ -37,6 +37,7 @@ from whichgpu.workload.workload import KINDS
 
 MAX_BYTES = 1 << 22  # Largest plan file accepted, in bytes.
 MAX_QUOTA = 10**9  # Largest quota of GPUs, more than exist.
+MAX_MODELS = 100  # Most models of one plan, each of which takes about a second (assumed).
 MAX_OWNED = 99_999  # Largest number of owned GPUs of one kind.
 DECLARED = names_of(PlanRequest)
 FILTERS = tuple(name for name in Requirements.__struct_fields__ if name in DECLARED and name != "owned")
@@ -84,6 +85,8 @@ def from_document(content: Mapping[str, Any], name: str = "request", folder: Pat
     if "profiles" in settings:
         settings["profiles"] = _path(folder, settings["profiles"])
     models = tuple(requested_model(one, f"{name} [[model]]", folder) for one in _tables(name, "model", keys))
+    if len(models) > MAX_MODELS:
+        raise _bad(name, msg("plan.many-models", n=len(models), most=MAX_MODELS))
     jobs = tuple(_job(one, f"{name} [[job]]", place) for place, one in enumerate(_tables(name, "job", keys)))
     return PlanQuestion(
         models=models,

@@ -51,6 +51,7 @@ class KernelTraits(RecordSection, frozen=True):
     graph_tokens_gpt_oss: int = 0  # the same for gpt-oss, if the engine captures larger steps of it
     launches_mixed_moe: bool = False  # steps of an MoE with prefill and decode tokens are launched kernel by kernel at any size
     fused_gate_up: bool = False  # a single row is multiplied by gate and up, and activated, in one kernel (llama.cpp since 2026)
+    vector_expert_tokens: int = 1  # tokens up to which llama.cpp's vector kernels multiply the experts of an MoE
     unfused_graph: bool = False  # no kernels are fused, and prefill writes attention scores to memory (llama.cpp until 2025)
 
 

@@ -46,6 +46,7 @@ SOFTWARE_QUIRKS = (
 )  # fmt: skip
 MAX_QUIRKS = 3  # At most this many known quirks of the answer's GPU become warnings.
 UNMEASURED_TIERS = ("extrapolated", "specs")
+NEW_GPU_AXES = {"gpu", "generation", "maker", "engine"}  # Axes on which no run of such a GPU under the engine was measured.
 DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the weights' precision
 
 
@@ -240,7 +241,9 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     if best.fits == "tight":
         messages.append(msg("recommend.tight", gpu=best.gpu_name))
     if best.tier in UNMEASURED_TIERS:
-        messages.append(msg("recommend.unmeasured", gpu=best.gpu_name))
+        axes = tuple(msg(f"axis.{axis}") for axis in best.new_on)
+        id = "recommend.unmeasured" if not axes or NEW_GPU_AXES & {*best.new_on} else "recommend.unmeasured-axes"
+        messages.append(msg(id, gpu=best.gpu_name, axes=axes))
     # The framework's last supporting release is left out here, since `missing_support` already names it.
     if engine is not None and engine.framework is None and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
         messages.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))

@@ -20,7 +20,8 @@ SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "report.cost",
         (
             "recommend.unit-costs", "recommend.cost-lines", "recommend.terms", "recommend.shares", "recommend.precision-step",
-            "plan.bill", "plan.alone-list", "plan.own-", "recommend.cheapest", "recommend.fastest", "recommend.any-seller",
+            "plan.bill", "plan.alone-list", "plan.own-", "recommend.cheapest",
+            "recommend.cheapest-risk", "recommend.fastest", "recommend.any-seller",
             "recommend.fallback", "recommend.fallback-likely", "recommend.commitment", "recommend.near-",
         ),
     ),

@@ -36,6 +36,8 @@ def published_precision(config: Mapping[str, Any]) -> tuple[str, str]:
             method = str(quantisation.get("quant_method", "")).lower()
             precision = _READERS.get(method, _by_bits)(quantisation) or ""
             return precision, "" if precision else printable(method or "quantization_config")[:40]
+        if quantisation:  # A text or a list says less than the usual mapping.
+            return "", printable(str(quantisation))[:40]
     dtypes = (part.get("dtype") or part.get("torch_dtype") for part in _parts(config))
     dtype = str(next((one for one in dtypes if one), "")).lower().removeprefix("torch.")
     return DTYPES.get(dtype, ""), ""

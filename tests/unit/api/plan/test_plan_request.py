@@ -101,6 +101,7 @@ def test_an_echo_marks_its_defaults() -> None:
         {"model": [{"rate": "1/s"}]},
         {"model": [{"name": "m", "speed": 3}]},
         {"model": [{"name": "m", "gpu": "T4"}]},
+        {"model": [{"name": "m"}] * 101},
         {"model": [{"name": "m", "gpus": 4}]},
         {"job": [{"name": "j", "task": "train", "model": "m", "gpu": "T4", "deadline": "1h"}]},
         {"model": "llama"},

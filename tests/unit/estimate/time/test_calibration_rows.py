@@ -328,6 +328,8 @@ def test_h200_rows_follow_the_contract_words(truth: Path) -> None:
         ("decode", "cuda-graphs"),
         ("prefill", "vllm"),
         ("decode", "vllm"),
+        ("prefill", "llama.cpp"),
+        ("decode", "llama.cpp"),
     }
     assert not any(row.request["model"].startswith("bert") for row in rows if row.source == "h200-forward-graph")
     assert not any(row.request["precision"] == "fp32" for row in rows if row.kind == "forward")

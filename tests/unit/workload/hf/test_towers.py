@@ -140,13 +140,15 @@ def _compressed(kind: str, bits: int, group: int | None) -> dict[str, Any]:
         ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, "fp8"),
         ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, "mxfp4"),
         ({"quant_method": ["fp8"]}, ""),
+        ("fp8", ""),
+        (["fp8"], ""),
     ],
 )
 def test_published_weights_have_the_config_s_dtype_if_known(dtype: Any, native: str) -> None:
     shape = shape_from_config(SMALL | {"quantization_config": dtype}, "m")
     assert isinstance(shape, Transformer)
     assert shape.native == native
-    assert bool(shape.unknown_quantisation) == (isinstance(dtype, dict) and not native)
+    assert bool(shape.unknown_quantisation) == (bool(dtype) and not native)
     within = shape_from_config({"model_type": "llava", "text_config": SMALL | {"quantization_config": dtype}}, "m")
     assert (within.native, bool(within.unknown_quantisation)) == (native, bool(shape.unknown_quantisation))
 

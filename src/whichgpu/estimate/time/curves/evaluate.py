@@ -180,6 +180,9 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
     llama.cpp's kernels for quantised weights count at the share of the int8 peak that they can reach, so that a prefill they
     limit is compute-bound.
     """
+    if group.ops[0].kind == "host_read":  # Weights in host memory are read at its speed.
+        read = host.seconds(group, gpus, p)
+        return np.zeros_like(read), read
     kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
     moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write

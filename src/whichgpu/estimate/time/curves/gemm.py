@@ -137,9 +137,10 @@ def bandwidth_seconds(
         small_share = p["gemm.bandwidth_share.small_batched"]
         share = np.where(gemms.batch > 1, small_share + (share - small_share) * growth, share)
     rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.architecture_multiplier.bandwidth") * share
-    vectors = stack.has_role("gguf")
-    if vectors.any():  # These kernels keep few loads in flight, which limits the bytes an SM reads per clock.
-        rate = np.where(vectors, np.minimum(rate, p["gemm.llama_cpp_bytes_per_clock"] * gpus.sms * gpus.clock), rate)
+    vectors, several = stack.has_role("gguf"), stack.has_role("gguf_2025") & (np.minimum(gemms.m, gemms.n) > 1)
+    if vectors.any() or several.any():  # llama.cpp's kernels keep few loads in flight.
+        per_clock = np.where(several, p["gemm.llama_cpp_bytes_per_clock.several_rows"], p["gemm.llama_cpp_bytes_per_clock"])
+        rate = np.where(vectors | several, np.minimum(rate, per_clock * gpus.sms * gpus.clock), rate)
     cached = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - cached * (1.0 - 1.0 / p["gemm.l2_speedup"])) / rate
     weights = gemms.batch * np.maximum(gemms.m, gemms.n) * gemms.k

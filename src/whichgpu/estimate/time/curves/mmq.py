@@ -1,7 +1,9 @@
 """Seconds of llama.cpp's own kernels for quantised weights: MMVQ for a few rows, MMQ for more, experts included.
 
-MMVQ multiplies up to eight rows as vectors, in integer dot products. MMQ multiplies tiles of 128 weight rows by up to 128 input
-rows in int8: it loads and unpacks a tile's weights, then multiplies, and reads the weights again for the next 128 input rows.
+MMVQ multiplies up to eight rows as vectors: an SM unpacks a number of weights per clock, then multiplies each by every row in
+integer dot products. MMQ multiplies tiles of 128 weight rows by up to 128 input rows in int8: it loads and unpacks a tile's
+weights, then multiplies, and reads the weights again for the next 128 input rows. It multiplies with mma.sync from shared memory,
+so that an SM of a data-centre chip does no more per clock than one of a GeForce card, whatever its peak.
 The experts of an MoE layer share one kernel, whose tile width follows the number of tokens, not the rows of an expert
 (ggml/src/ggml-cuda/mmq.cuh, mmvq.cu; pull requests 15525 and 26977).
 """
@@ -28,6 +30,7 @@ EXPERT_COLUMNS_PER_TOKEN: Final = 0.25  # tile columns that are multiplied for e
 PART_TILE: Final = 0.5  # share of an expert's last tile that is empty, on average
 DEQUANTISED_ROWS: Final = 64.0  # rows from which chips without int8 matrix units dequantise for cuBLAS (MMQ_DP4A_MAX_BATCH_SIZE)
 DEQUANTISED_BYTES: Final = 4.0  # bytes per weight of an fp16 copy of the weights: written, then read by the GEMM
+UNPACKING_OVERLAP: Final = 4.0  # exponent by which MMQ's reading and unpacking overlap, assumed: copies are asynchronous
 VECTOR_OVERLAP: Final = 2.0  # exponent by which MMVQ's reading and dot products overlap, from 1 to 8 rows on Strix Halo (lhl)
 
 
@@ -45,18 +48,22 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     tiles, columns = _tiles(rows, tokens, grouped, gpus)
     read = _read_seconds(stack, tiles, gpus, p)
     multiplied = _tile_seconds(stack, tiles * columns * experts, gpus, p) * _idle_factor(stack, tiles, grouped, gpus)
-    vectors = tokens <= np.where(grouped, 1.0, MAX_VECTOR_ROWS)
-    total = multiplied + read
+    vectors = tokens <= np.where(grouped, stack.size("vector_tokens", 1.0), MAX_VECTOR_ROWS)
+    unpacking = _unpacked(stack, experts, gpus, p["mmq.unpacked_weights_per_clock"])
+    total = multiplied + soft_max(unpacking, read, UNPACKING_OVERLAP)
     if vectors.any():
-        total = np.where(vectors, soft_max(_vector_seconds(stack, gpus, p), read, VECTOR_OVERLAP), total)
+        # The vector kernels unpack an expert's weights again for every token that was routed to it.
+        unpacked = np.where(grouped, stack.size("m"), 1.0)
+        total = np.where(vectors, soft_max(_vector_seconds(stack, unpacked, gpus, p), read, VECTOR_OVERLAP), total)
     total += p["gemm.fixed_seconds"] * gpus.latency
     return total, read / (read + np.where(vectors, 0.0, multiplied))
 
 
 def slowdown(gpus: GpuColumns, p: Parameters) -> Array:
     """Return the slowdown of MMQ against plain int8 GEMMs: on matrix units, in dot products; without int8 it is 1 (cuBLAS)."""
-    matrix_units, dot_products = p["mmq.slowdown"], p["mmq.slowdown.dot_products"]
-    own = np.where(gpus.matrix_units > 0, matrix_units, dot_products)
+    per_clock = gpus.peaks["int8"] / (gpus.sms * gpus.clock)
+    matrix_units = p["mmq.slowdown"] * np.maximum(per_clock / p["mmq.operations_per_clock"], 1.0)
+    own = np.where(gpus.matrix_units > 0, matrix_units, p["mmq.slowdown.dot_products"])
     return np.where(gpus.native["int8"] > 0, own, 1.0)
 
 
@@ -67,7 +74,9 @@ def _tiles(rows: Array, tokens: Array, grouped: Mask, gpus: GpuColumns) -> tuple
     dense = np.where(_whole_tiles(gpus) & (tiles > 1), MAX_TILE_COLUMNS, dense)
     nvidia = np.array([target.startswith("sm_") for target in gpus.targets])[:, None, None]
     min_columns = np.where(nvidia, TILE_STEP, MIN_TILE_COLUMNS_ELSEWHERE)
-    expert = np.clip(np.ceil(tokens * EXPERT_COLUMNS_PER_TOKEN / TILE_STEP) * TILE_STEP, min_columns, MAX_TILE_COLUMNS)
+    by_tokens = np.ceil(tokens * EXPERT_COLUMNS_PER_TOKEN / TILE_STEP) * TILE_STEP
+    by_rows = np.ceil((rows + TILE_STEP / 2.0) / TILE_STEP) * TILE_STEP  # NVIDIA's kernel skips columns without a token.
+    expert = np.clip(np.where(nvidia, by_rows, by_tokens), min_columns, MAX_TILE_COLUMNS)
     columns = np.where(grouped, expert, dense)
     return np.where(grouped, np.maximum(rows / columns + PART_TILE, 1.0), tiles), columns
 
@@ -92,13 +101,20 @@ def _tile_seconds(stack: OperatorStack, padded_rows: Array, gpus: GpuColumns, p:
     return np.maximum(flops / rate, power_bound(stack.flops, stack.unit, gpus, p))
 
 
-def _vector_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+def _vector_seconds(stack: OperatorStack, unpacked: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds of MMVQ's dot products; on AMD weights with nested scales (K-quants, IQ) take more work to unpack."""
     amd = np.array([target.startswith("gfx") for target in gpus.targets])[:, None, None]
     nested = np.where(stack.size("nested_scales", 0.0) > 0, p["mmq.nested_scales_slowdown"], 1.0)
     products = stack.size("m") * stack.size("n") * stack.size("k")
     per_clock = np.where(amd, p["mmq.vector_products_per_clock.amd"] / nested, p["mmq.vector_products_per_clock"])
-    return products / (per_clock * gpus.sms * gpus.clock)
+    unpacking = np.where(amd, 0.0, _unpacked(stack, unpacked, gpus, p["mmq.vector_weights_per_clock"]))
+    return products / (per_clock * gpus.sms * gpus.clock) + unpacking
+
+
+def _unpacked(stack: OperatorStack, matrices: Array, gpus: GpuColumns, per_clock: float) -> Array:
+    """Return the seconds to unpack the weights of `matrices` matrices, at `per_clock` weights per clock of an SM."""
+    weights = np.maximum(matrices, 1.0) * stack.size("n") * stack.size("k")
+    return weights / (per_clock * gpus.sms * gpus.clock)
 
 
 def _read_seconds(stack: OperatorStack, tiles: Array, gpus: GpuColumns, p: Parameters) -> Array:
@@ -110,6 +126,4 @@ def _read_seconds(stack: OperatorStack, tiles: Array, gpus: GpuColumns, p: Param
     again = np.where(copied, experts * stack.size("n") * stack.size("k") * DEQUANTISED_BYTES, again)
     share = p["gemm.bandwidth_share"] * p["gemm.bandwidth_multiplier.weight_only_gemm"]
     rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.architecture_multiplier.bandwidth") * share
-    # These kernels keep few loads in flight, which limits the bytes an SM reads per clock.
-    rate = np.minimum(rate, p["gemm.llama_cpp_bytes_per_clock"] * gpus.sms * gpus.clock)
     return (stack.read + stack.write + again) / rate

@@ -62,6 +62,8 @@ def _common_settings(answer: Comparison) -> dict[str, Any]:
     """Return the settings that the estimates of all GPUs share, by name of the field."""
     requests = [one.estimate.request for one in answer.speed or () if one.estimate]
     shared = {name: requests[0].get(name) for name in SETTINGS} if requests else {}
+    if shared.get("accumulation") == 1:
+        del shared["accumulation"]
     return {name: value for name, value in shared.items() if is_set(value) and all(one.get(name) == value for one in requests)}
 
 

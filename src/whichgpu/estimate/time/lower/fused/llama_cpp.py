@@ -22,7 +22,8 @@ LIBRARY_ROWS = 64.0  # number of rows from which cuBLAS is used
 KEY_STEP = 32.0  # keys; the KV cache is read in multiples of this
 HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
 Q8_1_BYTES = 36 / 32  # bytes of an input element quantised for MMQ
-VECTOR_KERNEL = "gguf"  # variant of llama.cpp's own GEMM kernels for few rows
+# Variants of llama.cpp's own GEMM kernels for few rows of unquantised weights: before 2025, and since.
+VECTOR_KERNEL, NEW_VECTOR_KERNEL = "gguf", "gguf_2025"
 
 
 class LlamaCppKernels(FusedKernels):
@@ -115,7 +116,8 @@ class LlamaCppKernels(FusedKernels):
         if not self._multiplies_in_int8:
             return FusedKernels.expert_ops(self, rows, k, n, touched, tokens, *roles)
         weight = touched * self.stored.size(k, n, *roles)
-        return [self._quantise(rows, k), self._mmq(rows, k, n, weight, {"batch": touched, "tokens": tokens})]
+        sizes = {"batch": touched, "tokens": tokens, "vector_tokens": float(self.traits.vector_expert_tokens)}
+        return [self._quantise(rows, k), self._mmq(rows, k, n, weight, sizes)]
 
     def _mmq(self, rows: Number, k: Number, n: Number, weight: Number, sizes: dict[str, Number]) -> Op:
         """Return a GEMM of quantised weights by inputs in blocks of 32 int8 with a scale and a sum."""
@@ -127,7 +129,8 @@ class LlamaCppKernels(FusedKernels):
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
         """Return a GEMM of unquantised weights, which llama.cpp runs in the kernel for few rows."""
         stored = k * n * self.stored.width if weight is None else weight
-        return gemm(rows, n, k, self.unit, self.width, weight=stored, role=VECTOR_KERNEL, calls=self.calls)
+        role = VECTOR_KERNEL if self.traits.unfused_graph else NEW_VECTOR_KERNEL
+        return gemm(rows, n, k, self.unit, self.width, weight=stored, role=role, calls=self.calls)
 
     def _cublas_ops(self, rows: Number, k: Number, n: Number, weight: Number) -> list[Op]:
         """Return the kernels of one micro-batch's GEMM in cuBLAS."""
