@@ -76,7 +76,7 @@ def served(prices: Path | None) -> RecommendAnswer:
 
 @settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sampled_from(["[[owned]]\ncost", "[[contract]]\nprovider = 'aws'\ninstance = 'ours'\nprice"]),
+    st.sampled_from(["[[owned]]\ncost", "[[contract]]\nprovider = 'aws'\ninstance = 'ours'\naccept = true\nprice"]),
     st.sampled_from(["V100 SXM 16GB", "L4", "A100 SXM 80GB"]),
     st.sampled_from([1, 8]),
     st.sampled_from([0.08, 0.2, 0.9, 4.0]),

@@ -44,7 +44,7 @@ def test_an_estimate_as_markdown_has_evidence_alternatives_and_a_picture(tmp_pat
     assert "| part | value | low | high |" in text
     assert text.count("![Chart of the answer](data:image/svg+xml;base64,") == 1
     assert "| GPU | time | throughput | verdict | cheapest, an hour | offer |" in text
-    assert re.search(r"\| L40S \| [\d.]+ ms \| [\d,]+ samples/s \| fits \| [\d.]+ USD \| ", text)
+    assert re.search(r"\| L40S \| [\d.]+ ms \| [\d,]+ samples/s \| fits \| [\d.]+ USD \(\d{4}-\d\d-\d\d\) \| ", text)
     assert "-- train resnet50" in text
     assert "Question: estimate train resnet50, gpu T4, no own measurements (" in text
     assert "--emit" not in text
