@@ -275,7 +275,7 @@ def test_a_wrong_word_in_a_line_is_noticed(files: Path, parsers: Path, tmp_path:
 MUTATIONS = {
     "kubernetes": (
         ("containers:", "container:"),
-        ('"resources": {"limits"', '"resources": {"limit"'),
+        ('"}, "limits": {"', '"}, "limit": {"'),
         ("replicas:", "replica:"),
         ("completionMode:", "completionModes:"),
         ("restartPolicy:", "restart:"),
