@@ -154,7 +154,7 @@ def cures_by_name(workload: Workload, usable: int, able: Any = ()) -> list[tuple
 
 def test_advice_is_the_smallest_change_that_suffices() -> None:
     full = work("finetune", batch=1, seq_in=600, precision="bf16", optimizer="adamw", checkpointing="none")  # 12600 in all
-    assert cures_by_name(full, 4700) == [("lora",), ("qlora",), ("more-gpus",)]  # Each alone, whatever stands before it.
+    assert cures_by_name(full, 4700) == [("lora",), ("qlora",), ("more-gpus",)]  # Each alone, whatever is listed before it.
     assert cures_by_name(full, 2400)[0] == ("checkpointing", "qlora")  # Both are needed; LoRA and the optimizer are not.
     lean = work(
         "finetune", batch=1, seq_in=4000, checkpointing="full", lora_rank=8, qlora=True

@@ -51,7 +51,7 @@ def first_variant(catalog: Catalog, name: str) -> Gpu:
 
 
 def fitting_models(gpu: Gpu, models: tuple[Model, ...], catalog: Catalog, gpus: int = 1) -> list[FittingModel]:
-    """Return the text-generation models that fit on so many of a GPU with its memory's range, most parameters first."""
+    """Return the text-generation models that fit on this number of a GPU with its memory's range, most parameters first."""
     lookups = lookup_cache(catalog)
     rows = [row for model in models if (row := _row(model, gpu, gpus, lookups)) is not None]
     return sorted(rows, key=lambda row: -row.model.parameters)

@@ -137,7 +137,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
             assumptions=(
-                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *self._order_rules(),
+                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *explain.order_rules(self.ranked.candidates, self.ranked.order),
                 *screened.selection.assumptions,
             ),
             warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
@@ -170,11 +170,6 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         member = isinstance(typed, str) and self._modelled and built_in_member(typed, self.question.lookups.catalog) == name
         family = (msg("assumed.family-member", typed=typed, model=name),) if member else ()
         return (*family, *mode_assumptions(self._mode, self.question.query))
-
-    def _order_rules(self) -> tuple[Message, ...]:
-        """Return a note if GPUs that software supports badly come after the others, whatever the order is by."""
-        poor = self.ranked.candidates.poorly_supported[self.ranked.order]
-        return (msg("assumed.support-last"),) if poor.any() and not poor[0] else ()
 
     def _seller_warnings(self, best: Candidate) -> tuple[Message, ...]:
         warning = unknown_seller(self.question.lookups.catalog, best.provider, best.source)
@@ -264,12 +259,12 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         """
         second = listed[0] if listed else None
         tied = None if self.ranked.tied_with is None else self._row(self.ranked.tied_with)
-        others = {_offer_of(one): one for one in (tied, second, cheapest) if one is not None}
+        others = {explain.offer_of(one): one for one in (tied, second, cheapest) if one is not None}
         reasons = {}
         for offer, one in others.items():
-            is_tied = tied is not None and offer == _offer_of(tied)
+            is_tied = tied is not None and offer == explain.offer_of(tied)
             reasons[offer] = explain.cheaper_reason(best, one, self.ranked.tie_reason if is_tied else "")
-        is_explained = second is not None and reasons[_offer_of(second)] is not None
+        is_explained = second is not None and reasons[explain.offer_of(second)] is not None
         faster = explain.faster_reason(best, listed, self.screened.request.workload.rate) if self._modelled else None
         is_explained = is_explained or faster is not None
         because = [reason for reason in best.because if not (is_explained and reason.id.startswith(explain.COMPARED))]
@@ -403,8 +398,3 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             return share
         rate, tpot = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
         return running_sequences(rate, best.ttft.value, tpot, workload.seq_out or 1, share)
-
-
-def _offer_of(one: Candidate) -> tuple[Any, ...]:
-    """Return what tells a candidate from others: its GPUs, precision, machine, place and term."""
-    return one.gpu, one.gpus, one.precision, one.provider, one.instance, one.region, one.term

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from math import exp
+from typing import TYPE_CHECKING, Any
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
@@ -20,6 +21,9 @@ from whichgpu.decide.market import FRESH_DAYS, OLD_DAYS
 from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 COMPARED = "because.against"  # Beginning of the ids of reasons that compare a candidate with another.
 KEPT_LESS = 0.05  # A faster candidate may be this much less likely to keep its limits (assumed).
@@ -225,3 +229,14 @@ def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
     cost, time = _ratios(one, best)
     values = {"gpu": one.gpu_name, "gpus": gpu_count_label(one.gpus), "cost": cost, "bound": msg(f"bound.{one.bound}")}
     return msg("why-not.worse-service", **values) if serving else msg("why-not.worse", time=time, **values)
+
+
+def order_rules(candidates: Candidates, order: np.ndarray) -> tuple[Message, ...]:
+    """Return a note if GPUs that software supports badly come after the others, whatever the order is by."""
+    poor = candidates.poorly_supported[order]
+    return (msg("assumed.support-last"),) if poor.any() and not poor[0] else ()
+
+
+def offer_of(one: Candidate) -> tuple[Any, ...]:
+    """Return what distinguishes a candidate from others: its GPUs, precision, machine, place and term."""
+    return one.gpu, one.gpus, one.precision, one.provider, one.instance, one.region, one.term

@@ -55,7 +55,7 @@ class ConfigWorkload(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Return the tool and the model, by which one workload of a file is told from the others."""
+        """Return the tool and the model, which distinguish one workload of a file from the others."""
         return f"{self.tool} {self.fields.get('model', '')}".strip()[:80]
 
 

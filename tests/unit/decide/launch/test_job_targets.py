@@ -109,7 +109,7 @@ def test_texts_of_several_lines_are_read_back(text: str) -> None:
 def test_gated_models_get_the_token_and_large_ones_a_disk_in_every_target() -> None:
     large = replace(TRAINING, is_gated=True, disk_gb=1100, output="output", output_gib=900)
     sky, dstack = (yaml.safe_load(next(iter(job_files(target, large).values()))) for target in ("skypilot", "dstack"))
-    assert (sky["envs"]["HF_TOKEN"], sky["resources"]["disk_size"]) == ("", 1100)
+    assert (sky["envs"], sky["resources"]["disk_size"]) == ({"HF_TOKEN": "", "BUCKET": ""}, 1100)
     assert (dstack["env"], dstack["resources"]["disk"]) == (["HF_TOKEN="], "1100GB..")
     assert dstack["resources"]["shm_size"] == "16GB"
     assert documents("kubernetes", large)["PersistentVolumeClaim"]["spec"]["resources"]["requests"] == {"storage": "900Gi"}

@@ -24,6 +24,7 @@ TILE_WEIGHT_ROWS: Final = 128.0  # rows of the weight matrix in a tile (mmq_y)
 GPU_TARGETS: Final = ("sm_", "gfx")  # targets of the CUDA and HIP back ends
 # Targets on which MMQ divides all tiles evenly over the SMs (stream-k): NVIDIA from Volta on, and CDNA.
 STREAM_K: Final = ("sm_7", "sm_8", "sm_9", "sm_1", "gfx908", "gfx90a", "gfx94", "gfx95")
+VECTORS_MEASURED: Final = ("sm_8", "sm_9", "sm_1")  # targets with measured decode steps of llama.cpp: Ampere to Blackwell
 TILE_STEP: Final = 8.0  # input rows by which tiles grow
 MIN_TILE_COLUMNS_ELSEWHERE: Final = 32.0  # input rows of the smallest tile for experts in the Vulkan back end
 EXPERT_COLUMNS_PER_TOKEN: Final = 0.25  # tile columns that are multiplied for each expert, per token of the step; measured (lhl)
@@ -107,8 +108,13 @@ def _vector_seconds(stack: OperatorStack, unpacked: Array, gpus: GpuColumns, p: 
     nested = np.where(stack.size("nested_scales", 0.0) > 0, p["mmq.nested_scales_slowdown"], 1.0)
     products = stack.size("m") * stack.size("n") * stack.size("k")
     per_clock = np.where(amd, p["mmq.vector_products_per_clock.amd"] / nested, p["mmq.vector_products_per_clock"])
-    unpacking = np.where(amd, 0.0, _unpacked(stack, unpacked, gpus, p["mmq.vector_weights_per_clock"]))
+    unpacking = np.where(_unpacking_measured(gpus), _unpacked(stack, unpacked, gpus, p["mmq.vector_weights_per_clock"]), 0.0)
     return products / (per_clock * gpus.sms * gpus.clock) + unpacking
+
+
+def _unpacking_measured(gpus: GpuColumns) -> Mask:
+    """Return whether the unpacking of vector kernels was measured on chips like each GPU; it does not bound the others."""
+    return np.array([target.startswith(VECTORS_MEASURED) for target in gpus.targets])[:, None, None]
 
 
 def _unpacked(stack: OperatorStack, matrices: Array, gpus: GpuColumns, per_clock: float) -> Array:

@@ -177,7 +177,7 @@ def test_mmq_does_no_more_per_clock_on_a_data_centre_chip() -> None:
 
 
 @pytest.mark.parametrize(("rows", "low", "high"), [(1.0, 10.0, 15.0), (8.0, 3.5, 6.0)])
-def test_vector_kernels_unpack_so_many_weights_per_clock(rows: float, low: float, high: float) -> None:
+def test_vector_kernels_unpack_a_limited_number_of_weights_per_clock(rows: float, low: float, high: float) -> None:
     """On the H200 one row of an 8B takes 3.1e12 weights a second, whatever their bits; each further row 0.65 ms."""
     h200 = GPUS["h200-sxm"]
     weights_per_clock = 16384**2 / mmq_seconds("h200-sxm", rows, 16384.0) / ((h200.sms or 0) * (h200.boost_clock_hz or 0))
