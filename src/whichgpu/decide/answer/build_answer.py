@@ -137,8 +137,8 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
             considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
             assumptions=(
-                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled), *explain.order_rules(self.ranked.candidates, self.ranked.order),
-                *screened.selection.assumptions,
+                *self._reading(), *assumptions(best, group.gpu, screened, self.rank, modelled),
+                *explain.order_rules(self.ranked.candidates, self.ranked.order), *screened.selection.assumptions,
             ),
             warnings=(*self._seller_warnings(best), *self._owned_quality(first, best),
                 *warnings(best, group.gpu, engine, request.workload), *self._cards_alone(best),
